@@ -1,0 +1,108 @@
+"""The face of the engine: starts its thread, sends commands, hands out events. No torch in the calling thread, ever.
+
+`Client` is what the screen and the command line program against; `EngineClient` drives the real engine, `engine.replay` a
+recorded trace. The outbox never blocks the engine.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator
+from queue import SimpleQueue
+from typing import Protocol
+
+from engine.protocol import Command, Event, Loading, Prefill
+
+
+class Client(Protocol):
+    """Commands in, events out."""
+
+    def send(self, command: Command) -> None: ...
+    def stop(self) -> None: ...
+    def drain(self) -> list[Event]: ...
+    def wait(self, timeout_s: float) -> list[Event]: ...
+    def close(self, timeout_s: float = 2.0) -> None: ...
+
+
+class Outbox:
+    """Events on their way out; safe for one writer and one reader, and the writer never waits.
+
+    It is bounded by what the reader asked for: a command has one answer, a reply at most one Step per token of the context, and
+    progress (Loading, Prefill) replaces progress that nobody has read yet.
+    """
+
+    def __init__(self) -> None:
+        self._events: deque[Event] = deque()
+        self._ready = threading.Condition()
+
+    def put(self, event: Event) -> None:
+        """Add an event; never waits for the reader."""
+        with self._ready:
+            if isinstance(event, (Loading, Prefill)) and self._events and type(self._events[-1]) is type(event):
+                self._events[-1] = event
+            else:
+                self._events.append(event)
+            self._ready.notify()
+
+    def wait(self, timeout_s: float = 0.0) -> list[Event]:
+        """All events that are waiting, oldest first; waits up to `timeout_s` for the first."""
+        with self._ready:
+            if not self._events and timeout_s > 0:
+                self._ready.wait(timeout_s)
+            events = list(self._events)
+            self._events.clear()
+        return events
+
+
+class EngineClient:
+    """The engine on its own daemon thread, which imports, loads and runs everything with a tensor (DESIGN 10)."""
+
+    def __init__(self) -> None:
+        self._commands: SimpleQueue[Command | None] = SimpleQueue()
+        self._outbox = Outbox()
+        self._cancel = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="specchat-engine", daemon=True)
+        self._started = False
+
+    def _run(self) -> None:
+        from engine.thread import serve
+
+        serve(self._commands, self._outbox, self._cancel)
+
+    def send(self, command: Command) -> None:
+        """Queue a command. Answers come as events."""
+        if not self._started:
+            self._started = True
+            self._thread.start()
+        self._commands.put(command)
+
+    def stop(self) -> None:
+        """Stop what is running, at the next step, chunk or tensor. What was written so far is kept."""
+        self._cancel.set()
+
+    def drain(self) -> list[Event]:
+        """All waiting events, oldest first; never waits."""
+        return self._outbox.wait()
+
+    def wait(self, timeout_s: float) -> list[Event]:
+        """All waiting events; waits up to `timeout_s` for the first."""
+        return self._outbox.wait(timeout_s)
+
+    def close(self, timeout_s: float = 2.0) -> None:
+        """Stop and let the thread end; it is a daemon, so a stuck kernel cannot hold the process."""
+        self._cancel.set()
+        if self._started:
+            self._commands.put(None)
+            self._thread.join(timeout_s)
+
+    @property
+    def alive(self) -> bool:
+        """False once the thread has died or was closed."""
+        return self._thread.is_alive()
+
+
+def events(client: Client, poll_s: float = 0.1) -> Iterator[Event]:
+    """Events as they come, for callers without a timer of their own (command line, tests)."""
+    while True:
+        yield from client.wait(poll_s)
