@@ -29,9 +29,8 @@ from engine.protocol import (
 Timed = tuple[float, Event]  # seconds since the command was taken up
 EVENTS: dict[str, Any] = {cls.__name__: cls for cls in (Loading, Ready, Unloaded, Prefill, Step, Notice, Done, Failed)}
 SAMPLING = Sampling(temperature=0.7, top_p=0.95, top_k=0, min_p=0.0, repeat_penalty=1.0)
-READY = Ready(
-    "target", "none", "none", "cpu", "nf4", "int8", "nf4", 8192, SAMPLING, True, Memory(target=900_000_000, kv=50_000_000)
-)
+MEMORY = Memory(target=900_000_000, kv=50_000_000)
+READY = Ready("target", "none", "none", "cpu", "nf4", "int8", "nf4", 8192, SAMPLING, True, MEMORY)
 DONE = Done(0, "stop", "", (), None, 0, 0, 0, 0.0, SAMPLING, None, MEMORY)
 
 
@@ -119,7 +118,7 @@ def _timed(items: list[Any]) -> tuple[Timed, ...]:
 
 
 def _event(item: dict[str, Any]) -> Event:
-    values = {key: tuple(value) if isinstance(value, list) else value for key, value in item.items()}
+    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in item.items()}
     for key, kind in (("memory", Memory), ("sampling", Sampling)):
         if key in values:
             values[key] = kind(**values[key])
