@@ -194,7 +194,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The reply has ended. `text` is exact and equals the segments joined."""
+    """The reply has ended. `text` is exact and equals the segments of all steps and `tail`, joined."""
 
     reply: int
     finish_reason: FinishReason
@@ -208,6 +208,7 @@ class Done:
     sampling: Sampling  # as used, every field set
     plain_s: float | None  # seconds of one plain step on this target at this length, when measured
     memory: Memory
+    tail: tuple[Segment, ...] = ()  # pieces that were still held back (part of a character, of a stop string) when it ended
     trimmed: int = 0  # messages dropped from the front, after `trim`
     method: str = "none"
     drafter: str = "none"

@@ -16,12 +16,12 @@ FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "phi3
 
 @dataclass(frozen=True, slots=True)
 class Rope:
-    """One rotary table: everything that transformers' rope functions need, kept as they name it."""
+    """One rotary table; the frequencies come from transformers' own functions (`engine.decoder.rope`)."""
 
-    kind: str  # default | linear | dynamic | yarn | longrope | llama3
+    kind: str  # default | linear | dynamic | yarn | longrope | llama3 …
     theta: float
     rotary_dim: int  # leading dimensions of a head that rotate
-    parameters: tuple[tuple[str, Any], ...] = ()
+    layer_type: str | None = None  # where a config has one table per type of layer
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,17 +117,12 @@ def _ropes(config: Any, n_layers: int, head_dim: int) -> tuple[Rope | None, ...]
     types = getattr(config, "layer_types", None) or ["full_attention"] * n_layers
     without = getattr(config, "no_rope_layers", None)  # smollm3: 1 = rotary, 0 = none
 
-    def rope(values: dict[str, Any]) -> Rope:
+    def rope(values: dict[str, Any], layer_type: str | None) -> Rope:
         partial = values.get("partial_rotary_factor", getattr(config, "partial_rotary_factor", 1.0)) or 1.0
-        return Rope(
-            kind=values.get("rope_type", "default"),
-            theta=float(values["rope_theta"]),
-            rotary_dim=int(head_dim * partial),
-            parameters=tuple(sorted((k, v) for k, v in values.items() if not isinstance(v, (dict, list)))),
-        )
+        return Rope(values.get("rope_type", "default"), float(values["rope_theta"]), int(head_dim * partial), layer_type)
 
     nested = "rope_theta" not in parameters
-    ropes = [rope(parameters[t] if nested else parameters) for t in types]
+    ropes = [rope(parameters[t], t) if nested else rope(parameters, None) for t in types]
     if without:
         return tuple(r if keep else None for r, keep in zip(ropes, without, strict=True))
     return tuple(ropes)

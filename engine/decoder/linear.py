@@ -165,9 +165,7 @@ class Nf4Cpu:
 
     row_invariant = True
 
-    def __init__(
-        self, shape: tuple[int, int], weight: Tensor, absmax: Tensor, bias: Tensor | None, dtype: torch.dtype
-    ) -> None:
+    def __init__(self, shape: tuple[int, int], weight: Tensor, absmax: Tensor, bias: Tensor | None, dtype: torch.dtype) -> None:
         self.out_features, self.in_features = shape
         self._weight, self._absmax, self._bias, self._dtype = weight.contiguous(), absmax.contiguous(), bias, dtype
         self._width = weight.shape[0]  # rows, padded to whole tiles

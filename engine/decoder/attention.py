@@ -1,0 +1,128 @@
+"""Attention over the slots: one way for the rows of a verify, one for reading a prompt.
+
+Verify puts the rows in the *batch* dimension (keys and values expanded with stride 0) and always passes a mask over whole stretches of
+64 slots that start at a place given by the row's own position: the sums of a row are then grouped the same way however many rows share
+the pass, which is what makes its result the same bits (DESIGN 5). Query heads that share a key head form the query axis, so that keys
+are never copied. Reading a prompt is ordinary causal attention in chunks.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from engine.decoder.kv import ALIGN, LayerSlots, aligned
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Rows that see the same stretch of slots in layers of one window: rows [first, last), slots [low, high), additive mask."""
+
+    first: int
+    last: int
+    low: int
+    high: int
+    mask: Tensor  # (rows, 1, 1, high - low)
+
+
+@functools.lru_cache(maxsize=256)
+def ancestors(parents: tuple[int, ...]) -> Tensor:
+    """(n+1, n+1) bool: row r sees row j of the same pass, itself included. `parents[i]` is the parent row of row i+1."""
+    n = len(parents) + 1
+    sees = torch.eye(n, dtype=torch.bool)
+    for row, parent in enumerate(parents, start=1):
+        sees[row] |= sees[parent]
+    return sees
+
+
+def depths(parents: tuple[int, ...]) -> list[int]:
+    """Depth of each row, the root 0."""
+    depth = [0]
+    for parent in parents:
+        depth.append(depth[parent] + 1)
+    return depth
+
+
+def plan(length: int, parents: tuple[int, ...], window: int | None, device: torch.device, dtype: torch.dtype) -> list[Stretch]:
+    """Masks for the rows of one verify behind `length` committed tokens, for layers of one window."""
+    depth = depths(parents)
+    rows = len(depth)
+    high = aligned(length + rows)
+    lows = [0 if window is None else max(0, length + d - window + 1) // ALIGN * ALIGN for d in depth]
+    low = min(lows)
+    slots = torch.arange(low, high)
+    committed = slots < length
+    if window is None:
+        visible = committed.expand(rows, -1).clone()
+    else:
+        first_seen = torch.tensor([length + d - window + 1 for d in depth])
+        visible = committed & (slots >= first_seen[:, None])
+    visible[:, length - low : length - low + rows] = ancestors(parents)
+    if window is not None and max(depth) >= window:  # a draft deeper than the window: its own oldest rows fall out of sight
+        at = torch.tensor(depth)
+        visible[:, length - low : length - low + rows] &= at[None, :] > at[:, None] - window
+    mask = torch.zeros(visible.shape, dtype=dtype).masked_fill_(~visible, float("-inf")).to(device)
+    stretches: list[Stretch] = []
+    for row in range(rows):  # rows whose stretches begin at the same slot share a call
+        if stretches and stretches[-1].low == lows[row]:
+            last = stretches.pop()
+            stretches.append(Stretch(last.first, row + 1, last.low, high, last.mask))
+        else:
+            stretches.append(Stretch(row, row + 1, lows[row], high, mask))
+    return [
+        Stretch(s.first, s.last, s.low, s.high, mask[s.first : s.last, s.low - low :].contiguous()[:, None, None, :])
+        for s in stretches
+    ]
+
+
+def attend_rows(
+    q: Tensor, keys: Tensor, values: Tensor, group: LayerSlots, stretches: list[Stretch], scale: float, softcap: float | None
+) -> Tensor:
+    """q (M, Hq, D) against slots (Hkv, S, D) -> (M, Hq·D)."""
+    rows, heads, dim = q.shape
+    kv_heads = keys.shape[0]
+    q = q.view(rows, kv_heads, heads // kv_heads, dim)
+    if len(stretches) == 1:
+        return _attend(q, keys, values, group.base, stretches[0], scale, softcap).reshape(rows, heads * dim)
+    parts = [_attend(q[s.first : s.last], keys, values, group.base, s, scale, softcap) for s in stretches]
+    return torch.cat(parts).reshape(rows, heads * dim)
+
+
+def _attend(q: Tensor, keys: Tensor, values: Tensor, base: int, s: Stretch, scale: float, softcap: float | None) -> Tensor:
+    rows = s.last - s.first
+    k = keys[:, s.low - base : s.high - base].expand(rows, -1, -1, -1)  # (M, Hkv, W, D), stride 0 over rows
+    v = values[:, s.low - base : s.high - base].expand(rows, -1, -1, -1)
+    mask = s.mask.expand(-1, k.shape[1], q.shape[2], -1)
+    return _sdpa(q, k, v, mask, scale, softcap)
+
+
+def attend_chunk(
+    q: Tensor, keys: Tensor, values: Tensor, group: LayerSlots, length: int, scale: float, softcap: float | None
+) -> Tensor:
+    """Causal attention of a chunk q (n, Hq, D) that begins at position `length` -> (n, Hq·D)."""
+    n, heads, dim = q.shape
+    low = 0 if group.window is None else max(0, length - group.window + 1)
+    k = keys[:, low - group.base : length + n - group.base]
+    v = values[:, low - group.base : length + n - group.base]
+    repeat = heads // k.shape[0]
+    if repeat > 1:
+        k, v = k.repeat_interleave(repeat, 0), v.repeat_interleave(repeat, 0)
+    at = torch.arange(length, length + n, device=q.device)[:, None]
+    slots = torch.arange(low, length + n, device=q.device)[None, :]
+    visible = slots <= at
+    if group.window is not None:
+        visible &= slots > at - group.window
+    mask = torch.zeros(visible.shape, device=q.device, dtype=q.dtype).masked_fill_(~visible, float("-inf"))
+    out = _sdpa(q.transpose(0, 1)[None], k[None], v[None], mask, scale, softcap)  # (1, Hq, n, D)
+    return out[0].transpose(0, 1).reshape(n, heads * dim)
+
+
+def _sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float, softcap: float | None) -> Tensor:
+    if softcap is None:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
+    scores = softcap * torch.tanh((q @ k.transpose(-1, -2)) * (scale / softcap)) + mask
+    return torch.softmax(scores.float(), dim=-1).to(q.dtype) @ v

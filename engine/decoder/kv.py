@@ -1,0 +1,118 @@
+"""Keys and values of committed tokens, and of the rows of the pass under way.
+
+Slots are preallocated and grow in buckets; the number of committed tokens is one host integer. A pass writes its rows behind the
+committed ones; `keep` moves the kept rows down and forgets the rest (nothing moves for a chain). Layers with a sliding window hold
+the window, some slack for rolling back, and the rows of a pass, still laid out by absolute position.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from engine.decoder.config import DecoderConfig
+
+ALIGN = 64  # attention reads whole stretches of 64 slots, so that its sums are grouped by absolute position alone
+GROW = 512
+SLACK = 1024  # how far a sliding layer can be rolled back without reading the text again
+
+
+def aligned(n: int) -> int:
+    """n rounded up to a whole stretch."""
+    return -(-n // ALIGN) * ALIGN
+
+
+class LayerSlots:
+    """Slots of all layers that share one window: `store` is (layers, 2, kv heads, capacity, D); slot = position - base."""
+
+    def __init__(self, n_layers: int, window: int | None, config: DecoderConfig, device: torch.device, dtype: torch.dtype) -> None:
+        self.window = window
+        self.base = 0
+        self._make = (n_layers, 2, config.n_kv_heads)
+        self._tail, self._device, self._dtype = config.head_dim, device, dtype
+        self.store = self._allocate(GROW)
+
+    def _allocate(self, capacity: int) -> Tensor:
+        return torch.zeros((*self._make, capacity, self._tail), device=self._device, dtype=self._dtype)
+
+    @property
+    def capacity(self) -> int:
+        return self.store.shape[3]
+
+    def reserve(self, length: int, rows: int, limit: int) -> None:
+        """Make room for `rows` behind `length` committed tokens, up to a context of `limit`."""
+        end = aligned(length + rows)
+        if end - self.base <= self.capacity:
+            return
+        most = aligned(limit + rows)
+        if self.window is not None:
+            most = min(most, aligned(self.window) + SLACK + max(GROW, aligned(rows)) + ALIGN)
+        if end - self.base > most:  # slide: forget what no future row can see
+            keep_from = max(0, (length - (self.window or 0)) // ALIGN * ALIGN)
+            held = self.store[:, :, :, keep_from - self.base : length - self.base].clone()
+            self.base = keep_from
+            if most > self.capacity:
+                self.store = self._allocate(most)
+            self.store[:, :, :, : held.shape[3]] = held
+        else:
+            larger = self._allocate(min(most, max(2 * self.capacity, end - self.base)))
+            larger[:, :, :, : self.capacity] = self.store
+            self.store = larger
+
+    def usable(self, length: int) -> bool:
+        """Whether the first `length` tokens are enough to go on from, or earlier ones would be missing."""
+        return self.base == 0 or (self.window is not None and length - self.window >= self.base)
+
+    def move(self, sources: list[int], target: int) -> None:
+        """Copy the slots of absolute positions `sources` to `target`, target + 1, …"""
+        index = torch.tensor([s - self.base for s in sources], device=self._device)
+        at = target - self.base
+        self.store[:, :, :, at : at + len(sources)] = self.store.index_select(3, index)
+
+
+class SlotCache:
+    """The cache of one model. `length` tokens are committed; `limit` is the context."""
+
+    def __init__(self, config: DecoderConfig, limit: int, device: torch.device, dtype: torch.dtype) -> None:
+        self.length = 0
+        self.limit = limit
+        windows = sorted({w for w in config.windows}, key=lambda w: (w is not None, w))
+        self.groups = [LayerSlots(config.windows.count(w), w, config, device, dtype) for w in windows]
+        counters = dict.fromkeys(windows, 0)
+        self._where: list[tuple[LayerSlots, int]] = []  # layer -> (its group, its place there)
+        for window in config.windows:
+            self._where.append((self.groups[windows.index(window)], counters[window]))
+            counters[window] += 1
+
+    def reserve(self, rows: int) -> None:
+        """Make room for a pass of `rows`."""
+        for group in self.groups:
+            group.reserve(self.length, rows, self.limit)
+
+    def layer(self, index: int) -> tuple[LayerSlots, Tensor, Tensor]:
+        """The group of a layer, and its keys and values, (kv heads, capacity, D) each."""
+        group, place = self._where[index]
+        return group, group.store[place, 0], group.store[place, 1]
+
+    def keep(self, rows: tuple[int, ...]) -> None:
+        """Commit rows of the last pass, in order; row r stands at position length + r."""
+        first = next((i for i, row in enumerate(rows) if row != i), None)
+        if first is not None:
+            for group in self.groups:
+                group.move([self.length + r for r in rows[first:]], self.length + first)
+        self.length += len(rows)
+
+    def truncate(self, length: int) -> int:
+        """Go back to the first `length` tokens; returns what is really left (0 where a sliding layer has forgotten too much)."""
+        assert length <= self.length
+        if length < self.length and not all(group.usable(length) for group in self.groups):
+            length = 0
+        if length == 0:
+            for group in self.groups:
+                group.base = 0
+        self.length = length
+        return length
+
+    @property
+    def nbytes(self) -> int:
+        return sum(group.store.nbytes for group in self.groups)

@@ -1,0 +1,50 @@
+"""Rotary position tables, one per distinct `Rope` of a model, and their use.
+
+Angles are a function of the absolute position alone. Where the published rule changes with the length of the text (longrope, dynamic)
+the context that the model was opened with decides once, so that a cached key never depends on what came later.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engine.decoder.config import DecoderConfig, Rope
+
+
+class RopeTable:
+    """cos and signed sin for every position of the context, (context, rotary_dim) each."""
+
+    def __init__(self, rope: Rope, config: DecoderConfig, context: int, device: torch.device, dtype: torch.dtype) -> None:
+        frequencies, scale = _frequencies(rope, config, context)
+        angles = torch.arange(context, dtype=torch.float32)[:, None] * frequencies.float()[None, :]  # (context, rotary_dim / 2)
+        cos, sin = angles.cos() * scale, angles.sin() * scale
+        self.cos = torch.cat((cos, cos), dim=-1).to(device, dtype)
+        self.sin = torch.cat((-sin, sin), dim=-1).to(device, dtype)  # the minus of the rotation lives here
+        self.rotary_dim = rope.rotary_dim
+
+    def at(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows of the tables for positions (M,): cos and sin (M, 1, rotary_dim), to be broadcast over heads."""
+        return self.cos[positions].unsqueeze(1), self.sin[positions].unsqueeze(1)
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate heads x (M, heads, D) by tables (M, 1, R), R <= D; dimensions behind R pass through."""
+    rotary_dim = cos.shape[-1]
+    if rotary_dim == x.shape[-1]:
+        halves = x.unflatten(-1, (2, rotary_dim // 2)).flip(-2).flatten(-2)  # second half first
+        return torch.addcmul(x * cos, halves, sin)
+    turning, rest = x[..., :rotary_dim], x[..., rotary_dim:]
+    return torch.cat((rotate(turning, cos, sin), rest), dim=-1)
+
+
+def _frequencies(rope: Rope, config: DecoderConfig, context: int) -> tuple[Tensor, float]:
+    if rope.kind == "default":
+        exponents = torch.arange(0, rope.rotary_dim, 2, dtype=torch.float32) / rope.rotary_dim
+        return 1.0 / rope.theta**exponents, 1.0
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    extra: dict[str, Any] = {} if rope.layer_type is None else {"layer_type": rope.layer_type}
+    return ROPE_INIT_FUNCTIONS[rope.kind](config.rope_config, None, seq_len=context, **extra)

@@ -1,0 +1,161 @@
+"""From logits to picks: the filters, in one fixed order, and exact-seed choice. Target and drafters run this same code.
+
+Order: repetition penalty -> temperature -> top-k -> top-p -> min-p (DESIGN 6). T = 0 is plain argmax, ties to the lowest id. Otherwise
+a row picks argmax(log p̃ + Gumbel noise), the noise keyed by (seed, index), so a pick depends on the row's logits and its place alone.
+A vocabulary is never sorted: filters work on a growing top-n, which is never a silent cap. Everything behind it happens on the host in
+float64, row by row, so that a pick cannot depend on how many rows share the call.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.errors import EngineError
+from engine.speculation import noise
+
+FIRST_TOP = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """Sampling settings with every field set. `top_k = 0`, `top_p = 1`, `min_p = 0`, `repeat_penalty = 1` mean none."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    repeat_penalty: float = 1.0
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature <= 0.0
+
+    @property
+    def narrow(self) -> bool:
+        """Whether some filter leaves fewer than all ids."""
+        return self.top_k > 0 or self.top_p < 1.0 or self.min_p > 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Where a row of logits stands: index of its pick in the reply, and the drafted tokens on its path (for penalties)."""
+
+    index: int
+    path: tuple[int, ...] = ()
+
+
+class Picker:
+    """The sampler of one reply."""
+
+    def __init__(self, filters: Filters, seed: int, seen: Sequence[int] = ()) -> None:
+        self.filters = filters
+        self.seed = seed
+        self._seen: set[int] = set(seen)  # ids of prompt and reply, for the repetition penalty
+
+    def see(self, tokens: Sequence[int]) -> None:
+        """Committed tokens: they count for the repetition penalty from now on."""
+        if self.filters.repeat_penalty != 1.0:
+            self._seen.update(tokens)
+
+    def pick(self, logits: Tensor, rows: Sequence[Row], stream: int = noise.PICK) -> list[int]:
+        """logits (M, V), one `Row` each -> M token ids."""
+        assert logits.shape[0] == len(rows)
+        logits = self._penalised(logits, rows)
+        if self.filters.greedy:
+            best, ids = logits.max(dim=-1)
+            if not torch.isfinite(best).all():
+                raise _not_finite()
+            return [int(i) for i in ids.tolist()]
+        scaled = logits / self.filters.temperature
+        if not self.filters.narrow:
+            return [self._pick_all(scaled[r], row, stream) for r, row in enumerate(rows)]
+        return [
+            int(ids[np.argmax(values + noise.gumbel(self.seed, row.index, ids, stream))])
+            for row, (values, ids) in zip(rows, self._survivors(scaled), strict=True)
+        ]
+
+    def laws(self, logits: Tensor, rows: Sequence[Row]) -> Tensor:
+        """The filtered laws (M, V) in float64, for the ratio rule."""
+        logits = self._penalised(logits, rows)
+        if self.filters.greedy:
+            return torch.nn.functional.one_hot(logits.argmax(-1), logits.shape[-1]).double()
+        scaled = (logits / self.filters.temperature).double()
+        if not self.filters.narrow:
+            return torch.softmax(scaled, dim=-1)
+        laws = torch.zeros_like(scaled)
+        for r, (values, ids) in enumerate(self._survivors(logits / self.filters.temperature)):
+            p = np.exp(values - values.max())
+            laws[r, torch.from_numpy(ids)] = torch.from_numpy(p / p.sum()).to(laws.device)
+        return laws
+
+    def _pick_all(self, scaled: Tensor, row: Row, stream: int) -> int:
+        noisy = scaled.double() + noise.gumbel_all(self.seed, row.index, scaled.shape[0], scaled.device, stream)
+        best, at = noisy.max(dim=-1)
+        if not math.isfinite(best.item()):
+            raise _not_finite()
+        return int(at)
+
+    def _survivors(self, scaled: Tensor) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Per row: scaled logits (float64) and ids of the tokens that the filters leave, best first."""
+        vocab_size = scaled.shape[-1]
+        f = self.filters
+        by_mass = f.top_p < 1.0 and f.top_k == 0  # top-p over the whole vocabulary needs its normaliser
+        law = torch.softmax(scaled, dim=-1) if by_mass else scaled
+        n = min(f.top_k or FIRST_TOP, vocab_size)
+        while True:
+            top, at = law.topk(n, dim=-1)
+            values = scaled.gather(-1, at).double().cpu().numpy()
+            mass = top.double().cpu().numpy() if by_mass else None
+            ids = at.cpu().numpy()
+            counts = [self._count(values[r], mass[r] if mass is not None else None, n == vocab_size) for r in range(len(values))]
+            if all(count is not None for count in counts):
+                return [(values[r, :count], ids[r, :count]) for r, count in enumerate(counts)]
+            n = min(8 * n, vocab_size)
+
+    def _count(self, values: np.ndarray, mass: np.ndarray | None, complete: bool) -> int | None:
+        """How many of a row's best ids survive; None when the row needs more of its ids to tell."""
+        f = self.filters
+        if not np.isfinite(values[0]):
+            raise _not_finite()
+        count = len(values)
+        decided = complete or f.top_k > 0
+        if f.top_p < 1.0:
+            if mass is None:
+                mass = np.exp(values - values[0])
+                mass = mass / mass.sum()
+            reached = int(np.searchsorted(np.cumsum(mass), f.top_p, side="left")) + 1
+            if reached <= count:
+                count, decided = reached, True
+        if f.min_p > 0.0:
+            enough = int((values >= values[0] + math.log(f.min_p)).sum())
+            if enough < len(values):
+                count, decided = min(count, enough), True
+        return max(count, 1) if decided else None
+
+    def _penalised(self, logits: Tensor, rows: Sequence[Row]) -> Tensor:
+        penalty = self.filters.repeat_penalty
+        if penalty == 1.0:
+            return logits
+        logits = logits.clone()
+        common = torch.tensor(sorted(self._seen), device=logits.device, dtype=torch.int64)
+        values = logits[:, common]
+        logits[:, common] = torch.where(values > 0, values / penalty, values * penalty)
+        for r, row in enumerate(rows):
+            extra = torch.tensor(sorted(set(row.path) - self._seen), device=logits.device, dtype=torch.int64)
+            values = logits[r, extra]
+            logits[r, extra] = torch.where(values > 0, values / penalty, values * penalty)
+        return logits
+
+
+def _not_finite() -> EngineError:
+    return EngineError(
+        "The model's numbers are not finite (NaN or infinite), so no token can be chosen.",
+        "Try another quantization with --quant, or pull the model again.",
+        kind="not_finite",
+    )
