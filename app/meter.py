@@ -1,0 +1,141 @@
+"""The numbers of the reply under way, or of the last one, from events; everything is counted by `engine.stats.Tally`.
+
+Only what the engine cannot know is measured here: the time from Enter (or from Ready, when the model was still loading) to the
+first visible text. `plain_s` of the last reply makes the estimated speed-up of the next, until the target changes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from engine.protocol import Done, Loading, Memory, Prefill, Ready, Step
+from engine.stats import Tally
+
+NO_MEMORY = Memory()
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """One look at the meter. None = not known, and then nothing is shown."""
+
+    state: str  # LOAD, READ, GEN, idle
+    stage: str = ""
+    done: int = 0
+    total: int = 0
+    unit: str = ""
+    reused: int = 0
+    now: float | None = None  # tok/s
+    average: float | None = None
+    ttft_s: float | None = None
+    tau: float | None = None
+    kept: float | None = None  # 0–1
+    speedup: float | None = None  # estimated
+    memory: Memory = NO_MEMORY
+    context: float | None = None  # share of the context in use, 0–1
+
+
+class Meter:
+    """Takes events, gives `Numbers`."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._tally = Tally()
+        self._asked_s = 0.0
+        self._prefill: Prefill | None = None
+        self._loading: Loading | None = None
+        self._plain_s: float | None = None
+        self._memory = NO_MEMORY
+        self._context = 0
+        self._drafting = False
+        self.writing = False  # between `asked` and `done` or `gave_up`
+
+    def loading(self, event: Loading) -> None:
+        """A load goes on."""
+        self._loading = event
+
+    def loaded(self, ready: Ready, same_target: bool) -> None:
+        """A load has ended well."""
+        self._loading = None
+        self._memory = ready.memory
+        self._context = ready.context
+        if not same_target:
+            self._plain_s, self._prefill, self._tally = None, None, Tally()
+
+    def load_failed(self) -> None:
+        """A load has ended."""
+        self._loading = None
+
+    def asked(self) -> None:
+        """The person waits for a reply from now on."""
+        self._tally = Tally()
+        self._asked_s = self._clock()
+        self._prefill = None
+        self.writing = True
+
+    def reading(self, event: Prefill) -> None:
+        """The prompt is read."""
+        self._prefill = event
+
+    def step(self, event: Step) -> None:
+        """Count a step."""
+        self._tally.add(event)
+
+    def visible(self) -> None:
+        """Text of this reply is on the screen."""
+        if not self._tally.ttft_s:
+            self._tally.ttft_s = self._clock() - self._asked_s
+
+    def done(self, event: Done) -> None:
+        """The reply has ended."""
+        self.writing = False
+        self._tally.prefill_s = event.prefill_s
+        if event.stop_id is not None:
+            self._tally.stopped()
+        self._plain_s = event.plain_s or self._plain_s
+        self._memory = event.memory
+        self._prefill = Prefill(event.reply, event.prompt_tokens, event.prompt_tokens, event.reused_tokens)
+
+    def gave_up(self) -> None:
+        """The reply will not come."""
+        self.writing = False
+
+    def cleared(self) -> None:
+        """A new chat: nothing is in the context."""
+        self._tally, self._prefill = Tally(), None
+
+    @property
+    def speedup(self) -> float | None:
+        """Average rate / plain rate, once both are known and something was drafted."""
+        if not self._plain_s or not self._tally.drafted or not self._tally.tok_per_s:
+            return None
+        return self._tally.tok_per_s * self._plain_s
+
+    def numbers(self) -> Numbers:
+        """What to show now."""
+        tally, prefill = self._tally, self._prefill
+        if self._loading is not None and not tally_running(self.writing, tally):
+            loading = self._loading
+            return Numbers("LOAD", loading.stage, loading.done, loading.total, loading.unit, memory=self._memory)
+        if self.writing and not tally.steps:
+            if prefill is None:
+                return Numbers("READ", memory=self._memory)
+            return Numbers("READ", "", prefill.done, prefill.total, "tok", prefill.reused, memory=self._memory)
+        used = (prefill.total if prefill else 0) + tally.emitted
+        return Numbers(
+            "GEN" if self.writing else "idle",
+            now=tally.now if self.writing else None,
+            average=tally.tok_per_s or None,
+            ttft_s=tally.ttft_s or None,
+            tau=tally.tau if tally.drafted else None,
+            kept=tally.kept if tally.drafted else None,
+            speedup=self.speedup,
+            memory=self._memory,
+            context=used / self._context if self._context and used else None,
+        )
+
+
+def tally_running(writing: bool, tally: Tally) -> bool:
+    """A reply is being written: its numbers go before those of a drafter that loads beside it."""
+    return writing and tally.steps > 0

@@ -1,0 +1,89 @@
+"""One-row widgets that are laid out for the width they have: the header and the key bar."""
+
+from __future__ import annotations
+
+from textual.content import Content
+from textual.widget import Widget
+
+from app.terminal import one_line
+from engine.protocol import Ready
+
+
+class Line(Widget):
+    """One row; `line(width)` makes its content. Repainted only when `show` brings something new."""
+
+    DEFAULT_CSS = "Line { height: 1; width: 100%; }"
+    ALLOW_SELECT = False
+
+    def render(self) -> Content:
+        return self.line(self.size.width)
+
+    def line(self, width: int) -> Content:
+        """The content for this width."""
+        raise NotImplementedError
+
+
+def spread(left: Content, right: Content, width: int) -> Content:
+    """Left and right with the space between them; the left gives way."""
+    room = max(0, width - right.cell_length - 1)
+    if left.cell_length > room:
+        left = left.truncate(room, ellipsis=True)
+    return Content.assemble(left, " " * (width - left.cell_length - right.cell_length), right)
+
+
+class HeaderBar(Line):
+    """Target, quantization, drafter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._shown: tuple[str, ...] = ("no model",)
+
+    def show(self, ready: Ready | None, loading: str = "", k: int | None = None) -> None:
+        """What is loaded, or the name of what is being loaded."""
+        if loading:
+            shown: tuple[str, ...] = ("loading", one_line(loading))
+        elif ready is None:
+            shown = ("no model",)
+        else:
+            drafter = one_line(ready.drafter) + (f" k={k}" if k is not None and ready.method != "none" else "")
+            shown = ("ready", one_line(ready.target), ready.quant, drafter)
+        if shown != self._shown:
+            self._shown = shown
+            self.refresh()
+
+    def line(self, width: int) -> Content:
+        left = Content.styled(" specchat", "bold")
+        match self._shown:
+            case ("loading", name):
+                right = Content(f"loading {name} ")
+            case ("ready", target, quant, drafter):
+                room = max(8, (width - len(f" specchat   {quant} | draft:  ")) // 2)
+                rest = max(room, width - len(f" specchat   {quant} | draft:  ") - len(target))
+                shown = one_line(target, max(room, width - len(f" specchat   {quant} | draft:  ") - len(drafter)))
+                right = Content.assemble((shown, "bold"), f" {quant} ", ("|", "dim"), f" draft: {one_line(drafter, rest)} ")
+            case _:
+                right = Content("no model ")
+        return spread(left, right, width)
+
+
+class KeyBar(Line):
+    """The keys that are worth knowing now; as many as fit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._keys: list[tuple[str, str]] = []
+
+    def show(self, keys: list[tuple[str, str]]) -> None:
+        """Keys and labels, most important first."""
+        if keys != self._keys:
+            self._keys = keys
+            self.refresh()
+
+    def line(self, width: int) -> Content:
+        line = Content(" ")
+        for key, label in self._keys:
+            item = Content.assemble((key, "bold"), f" {label}  ")
+            if line.cell_length + item.cell_length - 1 > width:
+                break
+            line = Content.assemble(line, item)
+        return line

@@ -1,0 +1,51 @@
+"""The scrolling list of messages. It follows new text only while it is at the end; scrolling up stops that, the end resumes it."""
+
+from __future__ import annotations
+
+from textual.containers import VerticalScroll
+from textual.widget import Widget
+
+from app.widgets.messages import Reply, Title, UserMessage
+
+LIVE_REPLIES = 12  # drawn as live Markdown
+LIVE_CHARACTERS = 60_000
+
+
+class Transcript(VerticalScroll):
+    """Messages, oldest first."""
+
+    DEFAULT_CSS = "Transcript { height: 1fr; scrollbar-size-vertical: 1; padding-top: 1; }"
+
+    def on_mount(self) -> None:
+        self.anchor()
+
+    async def say(self, text: str) -> UserMessage:
+        """The person's message."""
+        message = UserMessage(text)
+        await self.mount(Title("You", ">"), message)
+        return message
+
+    async def add(self, widget: Widget) -> None:
+        """A reply, a note or a panel, at the end."""
+        await self.mount(widget)
+
+    async def cheapen(self) -> None:
+        """Keep only the newest replies as live Markdown, so that long chats stay quick."""
+        characters = 0
+        for n, reply in enumerate(reversed(list(self.query(Reply)))):
+            characters += len(reply.exact)
+            if n and (n >= LIVE_REPLIES or characters > LIVE_CHARACTERS):
+                await reply.freeze()
+
+    def follow(self) -> None:
+        """Go to the end and stay there."""
+        self.anchor()
+
+    @property
+    def below(self) -> int:
+        """Rows below the view."""
+        return max(0, round(self.max_scroll_y - self.scroll_y))
+
+    def action_page_up(self) -> None:
+        if self.max_scroll_y:  # else the end would be lost though nothing can move
+            super().action_page_up()
