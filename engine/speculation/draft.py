@@ -68,7 +68,10 @@ class Context:
     offset: int  # index of that token in the reply: not 0 when a reply is continued
     picker: Picker
     budget: Budget = field(default=lambda source: 0)
+    vocab_size: int = 0  # of the target
     with_laws: bool = False  # the ratio rule needs the law of each drafted token
+    progress: Callable[[int, int], None] | None = None  # while a drafter reads a long text: done, total
+    cancelled: Callable[[], bool] = lambda: False
 
     @property
     def next_index(self) -> int:

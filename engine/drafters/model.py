@@ -1,0 +1,95 @@
+"""A small model with the target's own vocabulary, run on the lean decoder with its own cache.
+
+It draws with the target's filters and, by the shared noise, the very token that the target would draw if the two agreed: acceptance
+comes close to 1 − TV (DESIGN 6). After a verify its cache is behind or ahead by a few tokens; it simply catches up with the committed
+ids at the next proposal.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from engine.decoder.target import LeanTarget
+from engine.speculation import noise
+from engine.speculation.draft import Context, Draft, Needs, Verdict, chain
+from engine.speculation.sampling import Row
+
+CATCH_UP = 16  # up to here missing tokens go through one pass with the next proposal
+
+
+def common(a: list[int], b: list[int], start: int, end: int) -> int:
+    """Length of the common beginning, at most `end`; the first `start` are known to be equal."""
+    end = min(len(a), len(b), end)
+    if a[start:end] == b[start:end]:
+        return end
+    while start < end and a[start] == b[start]:
+        start += 1
+    return start
+
+
+class ModelDrafter:
+    """See the module. `vocab_size` is the target's: ids behind it are never drafted."""
+
+    method = "model"
+    needs = Needs()
+
+    def __init__(self, name: str, runner: LeanTarget, vocab_size: int) -> None:
+        self.name = name
+        self._runner = runner
+        self._width = min(vocab_size, runner.vocab_size)
+        self._ids: list[int] = []  # what the own cache holds
+        self._agreed = 0  # as many of them are known to be committed
+
+    def sync(self, ctx: Context) -> None:
+        """Read all committed ids but the root."""
+        self._back_to(common(self._ids, ctx.ids, 0, len(ctx.ids) - 1))
+        self._read(ctx, ctx.ids[len(self._ids) : -1])
+
+    def _back_to(self, length: int) -> None:
+        length = self._runner.truncate(length)
+        del self._ids[length:]
+        self._agreed = length
+
+    def _read(self, ctx: Context, ids: list[int]) -> None:
+        self._runner.prefill(ids, ctx.progress, ctx.cancelled)
+        self._ids += ids[: self._runner.length - len(self._ids)]
+        self._agreed = len(self._ids)
+
+    def propose(self, ctx: Context) -> Draft:
+        """Draw up to the budget, one pass a token."""
+        budget = min(ctx.budget(self.name), self._runner.context - len(ctx.ids))
+        if budget <= 0:
+            return Draft(source=self.name)
+        missing = ctx.ids[len(self._ids) :]
+        if len(missing) > CATCH_UP:
+            self._read(ctx, missing[:-1])
+            missing = ctx.ids[len(self._ids) :]
+        tokens: list[int] = []
+        laws: list[Tensor] = []
+        stream = noise.PROPOSE if ctx.with_laws else noise.PICK
+        while len(tokens) < budget and not ctx.cancelled():
+            logits = self._runner.next(missing)[:, : self._width]
+            self._ids += missing
+            row = [Row(ctx.next_index + len(tokens), tuple(tokens))]
+            if ctx.with_laws:
+                laws.append(_widen(ctx.picker.laws(logits, row), ctx.vocab_size))
+            missing = ctx.picker.pick(logits, row, stream)
+            tokens += missing
+        return chain(tokens, self.name, torch.cat(laws) if laws else None)
+
+    def commit(self, ctx: Context, verdict: Verdict) -> None:
+        """Forget what was drafted and not kept."""
+        self._back_to(common(self._ids, ctx.ids, self._agreed, len(ctx.ids) - 1))
+
+    def memory(self) -> int:
+        """Weights and cache."""
+        return sum(self._runner.memory())
+
+    def close(self) -> None:
+        """Free the model."""
+        self._runner.close()
+
+
+def _widen(laws: Tensor, vocab_size: int) -> Tensor:
+    return torch.nn.functional.pad(laws, (0, vocab_size - laws.shape[-1]))

@@ -1,0 +1,50 @@
+"""Several drafters in line: the first that has something to say drafts this step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.speculation.draft import Context, Draft, Drafter, Needs, Verdict
+
+
+class Stacked:
+    """The parts see every commit; one that was passed over catches up when its turn comes."""
+
+    def __init__(self, parts: Sequence[Drafter]) -> None:
+        assert parts
+        self.parts = tuple(parts)
+        self.name = "+".join(part.name for part in parts)
+        self.method = parts[-1].method
+        self.needs = Needs(
+            taps=tuple(sorted({tap for part in parts for tap in part.needs.taps})),
+            final=any(part.needs.final for part in parts),
+            max_nodes=max(part.needs.max_nodes for part in parts),
+        )
+
+    def sync(self, ctx: Context) -> None:
+        """Every part catches up."""
+        for part in self.parts:
+            part.sync(ctx)
+
+    def propose(self, ctx: Context) -> Draft:
+        """The first draft that is not empty."""
+        draft = Draft()
+        for part in self.parts:
+            draft = part.propose(ctx)
+            if draft.tokens:
+                break
+        return draft
+
+    def commit(self, ctx: Context, verdict: Verdict) -> None:
+        """Every part hears what was kept."""
+        for part in self.parts:
+            part.commit(ctx, verdict)
+
+    def memory(self) -> int:
+        """Bytes of all parts."""
+        return sum(part.memory() for part in self.parts)
+
+    def close(self) -> None:
+        """Close all parts."""
+        for part in self.parts:
+            part.close()
