@@ -14,7 +14,7 @@ from engine.decoder.target import LeanTarget
 from engine.decoder.weights import LayerWeights, Weights
 from engine.speculation.control import Controller
 from engine.speculation.draft import Context, Draft, Drafter, Needs, Verdict
-from engine.speculation.loop import Limits, StepResult, generate
+from engine.speculation.loop import Emitted, Limits, StepResult, generate
 from engine.speculation.sampling import Filters, Picker
 
 
@@ -128,6 +128,7 @@ def write(
     k: int | None = 5,
     rule: str = "match",
     between: Callable[[Context], Drafter | None] | None = None,
+    stop_after: int | None = None,
 ) -> Run:
     """Write a reply from an empty cache."""
     target.truncate(0)
@@ -143,6 +144,7 @@ def write(
         k=k,
         rule=rule,
         between=between,
+        stop_after=stop_after,
     )
 
 
@@ -158,6 +160,7 @@ def carry_on(
     k: int | None,
     rule: str,
     between: Callable[[Context], Drafter | None] | None = None,
+    stop_after: int | None = None,
 ) -> Run:
     """Write a reply behind what the cache holds."""
     start = len(ids)
@@ -168,18 +171,23 @@ def carry_on(
         drafter.sync(ctx)
     steps: list[StepResult] = []
 
-    def emit(step: StepResult) -> bool:
-        steps.append(step)
-        return True
+    stream: list[Emitted] = []
+
+    def push(token: Emitted) -> bool:
+        stream.append(token)
+        return stop_after is None or len(stream) < stop_after
 
     reason = generate(
         target,
         ctx,
         Limits(max_tokens, target.context, stop_ids),
         control,
-        emit,
+        push,
+        steps.append,
         lambda: False,
         (lambda: between(ctx)) if between else (lambda: drafter),
         "ratio" if rule == "ratio" else "match",
     )
+    assert [token.token for token in stream] == ctx.ids[start:]
+    assert sum(step.emitted for step in steps) == len(stream)
     return Run(ctx.ids[start:], reason, steps)

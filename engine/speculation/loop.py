@@ -34,9 +34,9 @@ class Emitted:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What one step did. Times in seconds; `tokens` is without a stop id."""
+    """What one step did. Times in seconds; `emitted` tokens are counted without a stop id."""
 
-    tokens: tuple[Emitted, ...]
+    emitted: int
     stop_id: int | None
     drafted: int
     accepted: int
@@ -58,7 +58,8 @@ class Limits:
     stop_ids: frozenset[int]
 
 
-Emit = Callable[[StepResult], bool]  # False ends the reply (a stop string was found)
+Push = Callable[[Emitted], bool]  # hears every token in order; False ends the reply behind it (a stop string was found)
+Emit = Callable[[StepResult], None]
 Interrupt = Callable[[], Drafter | None]  # called between steps; returns the drafter to go on with
 
 
@@ -67,6 +68,7 @@ def generate(
     ctx: Context,
     limits: Limits,
     control: Controller,
+    push: Push,
     emit: Emit,
     cancelled: Callable[[], bool],
     between: Interrupt,
@@ -103,6 +105,11 @@ def generate(
         else:
             path, emitted = verify.match(draft, ctx.picker.pick(logits, rows))
         stop_id, kept = _cut(emitted, limits.stop_ids)
+        depth = draft.depth
+        for i, token in enumerate(_origins(kept, len(path) - 1, depth)):
+            if not push(token):
+                stop_id, kept, reason = None, kept[: i + 1], "stop"
+                break
         verdict = Verdict(path[: max(1, len(kept))], kept)
         target.keep(verdict.path)
         ctx.ids.extend(kept)
@@ -113,13 +120,12 @@ def generate(
         if stop_id is not None:
             reason = "stop"
         ended = perf_counter()
-        accepted = len(path) - 1 if stop_id is None else min(len(path) - 1, len(kept) + 1)
-        depth = draft.depth
+        accepted = min(len(path) - 1, len(kept) + (stop_id is not None))
         other_s = ended - judged
         control.learn(draft.source, len(draft.tokens), depth, accepted, proposed - begun, judged - proposed, other_s)
-        going_on = emit(
+        emit(
             StepResult(
-                tokens=_origins(kept, emitted, len(path) - 1, depth),
+                emitted=len(kept),
                 stop_id=stop_id,
                 drafted=depth,
                 accepted=accepted,
@@ -132,8 +138,6 @@ def generate(
                 note=draft.note,
             )
         )
-        if not going_on:
-            reason = "stop"
         if reason is None:
             drafter = between()
     target.truncate(min(target.length, len(ctx.ids) - 1))
@@ -157,7 +161,7 @@ def _cut(emitted: tuple[int, ...], stop_ids: frozenset[int]) -> tuple[int | None
     return None, emitted
 
 
-def _origins(kept: tuple[int, ...], emitted: tuple[int, ...], from_draft: int, depth: int) -> tuple[Emitted, ...]:
+def _origins(kept: tuple[int, ...], from_draft: int, depth: int) -> tuple[Emitted, ...]:
     """Class of each token: drafted and kept, or the target's own (plain without a draft, bonus behind a whole one, else correction)."""
     own: Origin = "plain" if depth == 0 else "bonus" if from_draft == depth else "correction"
     return tuple(Emitted(token, "kept", i + 1) if i < from_draft else Emitted(token, own, 0) for i, token in enumerate(kept))

@@ -114,6 +114,17 @@ def test_the_cache_after_many_steps_equals_a_fresh_one(window: int | None) -> No
     assert torch.allclose(after, fresh.verify(torch.tensor(ids[-1:]), ()), atol=1e-10)
 
 
+def test_a_stop_string_inside_a_draft_ends_the_reply_there() -> None:
+    target = tiny_target(3)
+    plain = write(target, [1, 2, 3], None, max_tokens=40)
+    for stop_after in range(1, 12):
+        adversary = Adversary(random.Random(stop_after), 32, plain.ids, 3, 0.9)
+        run = write(target, [1, 2, 3], adversary, max_tokens=40, k=6, stop_after=stop_after)
+        assert run.ids == plain.ids[:stop_after]
+        assert run.reason == "stop"
+        assert target.length == 3 + stop_after - 1
+
+
 def test_the_context_ends_the_reply() -> None:
     target = tiny_target(3, context=40)
     run = write(target, list(range(20)), Ngram(min_match=1), max_tokens=100)
