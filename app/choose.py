@@ -1,0 +1,95 @@
+"""Which models a command means: from the options, else the last used, else the default for this machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from app.options import Options
+from app.pull import on_disk
+from app.state import State, load_state, save_state
+from engine.catalog import catalog, hardware
+from engine.catalog.catalog import Catalog
+from engine.catalog.specs import ModelSpec
+from engine.errors import EngineError
+
+if TYPE_CHECKING:
+    from app.chat import ChatOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The models to load, and whether a person named the target just now."""
+
+    target: ModelSpec
+    drafter: ModelSpec
+    named: bool
+
+
+def choose(options: Options, models: Catalog) -> Choice:
+    """Target and drafter; raises for names that mean nothing."""
+    drafter = models.drafter(options.drafter)
+    if options.target is not None:
+        return Choice(models.target(options.target), drafter, True)
+    return Choice(_last_target(models) or models.default_target(hardware.probe()), drafter, False)
+
+
+def _last_target(models: Catalog) -> ModelSpec | None:
+    last = load_state().last_target
+    try:
+        return models.target(last) if last else None
+    except EngineError:  # its entry or file is gone since
+        return None
+
+
+def remember(options: Options, choice: Choice) -> str | None:
+    """Keep what was named for the next start; returns a warning where that failed."""
+    before = load_state()
+    target = _reference(choice.target, options.target) if options.target is not None else before.last_target
+    drafter = _reference(choice.drafter, options.drafter) if options.drafter != "auto" else before.last_drafter
+    after = State(target, drafter)
+    return save_state(after) if after != before else None
+
+
+def _reference(spec: ModelSpec, said: str) -> str:
+    """What finds this model again from any folder."""
+    return said if spec.path is None or spec.name == said else str(spec.path.absolute())
+
+
+def chat_options(options: Options) -> ChatOptions:
+    """The same options for the screen. A broken models.toml of the person's own costs its entries, not the chat."""
+    from app.chat import ChatOptions
+
+    notes: tuple[str, ...] = ()
+    try:
+        models = catalog.load()
+    except EngineError as error:
+        if error.kind not in ("config", "unwritable"):
+            raise
+        models, notes = catalog.builtin(), (str(error),)
+    drafter = models.drafter(options.drafter)
+    target = models.target(options.target) if options.target is not None else _there(models)
+    return ChatOptions(
+        target=target,
+        drafter=drafter,
+        method=options.method,
+        load=options.load_options(),
+        sampling=options.sampling(),
+        seed=options.seed,
+        k=options.k,
+        verify=options.verify,
+        strict=options.strict,
+        max_tokens=options.max_tokens,
+        stop=tuple(options.stop or ()),
+        system=options.system,
+        offline=options.offline,
+        notes=notes,
+    )
+
+
+def _there(models: Catalog) -> ModelSpec | None:
+    """The last used target, else the default, if it is on disk; else none, so that the first screen offers some."""
+    for spec in (_last_target(models), models.default_target(hardware.probe())):
+        if spec is not None and on_disk(spec):
+            return spec
+    return None
