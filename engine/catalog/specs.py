@@ -23,7 +23,7 @@ class Mirror:
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """One model, head set or look-up, by name. Exactly one of `repo`, `path`, `mirror` or a kind without files says where it is."""
+    """One model, head set or look-up, by name. `repo` or `path` says where it is, `mirror` where else it can come from."""
 
     name: str
     role: Role = "target"
@@ -43,6 +43,8 @@ class ModelSpec:
     stop: tuple[str, ...] = ()  # extra stop strings
     bound_to: tuple[str, ...] = ()  # target names (key `for` in the file)
     note: str = ""
+    drafters: tuple[str, ...] = ()  # of a target: drafters that suit it, the best first
+    via: str | None = None  # "transformers": runs through transformers itself, slower
     # n-gram look-up
     min_match: int = 2
     max_match: int = 8
