@@ -14,7 +14,7 @@ class Completion(Static):
     """At most six rows around the chosen one. Hidden when there is nothing to offer."""
 
     DEFAULT_CSS = """
-    Completion { height: auto; max-height: 6; display: none; padding: 0 1; background: $panel; }
+    Completion { height: auto; max-height: 6; display: none; padding: 0 1; background: $panel; text-wrap: nowrap; text-overflow: ellipsis; }
     Completion.-open { display: block; }
     """
 
@@ -55,4 +55,4 @@ class Completion(Static):
             Content.assemble((one_line(text).ljust(width), "bold reverse" if n == self._at else "bold"), (one_line(about), "dim"))
             for n, (text, about) in enumerate(self._items)
         ][first : first + ROWS]
-        self.update(Content("\n").join(row.truncate(200, ellipsis=True) for row in rows))
+        self.update(Content("\n").join(rows))

@@ -52,7 +52,7 @@ class UserMessage(Static):
 class Title(Static):
     """Who speaks, and the numbers of the reply."""
 
-    DEFAULT_CSS = "Title { height: 1; padding: 0 1; text-style: bold; }"
+    DEFAULT_CSS = "Title { height: 1; padding: 0 1; text-style: bold; text-wrap: nowrap; text-overflow: ellipsis; }"
 
     def __init__(self, who: str, sign: str) -> None:
         self._who = f"{sign} {one_line(who)}"

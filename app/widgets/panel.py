@@ -27,6 +27,7 @@ class Panel(Static, can_focus=False):
     DEFAULT_CSS = """
     Panel { height: auto; margin: 0 1 1 1; padding: 0 1; border: round $primary; }
     Panel.-error { border: round $error; }
+    Panel.-list { text-wrap: nowrap; text-overflow: ellipsis; }
     Panel:focus { border: heavy $accent; }
     """
 
@@ -37,9 +38,9 @@ class Panel(Static, can_focus=False):
         panel: Panel
         name: str
 
-    def __init__(self, title: str, text: str = "", hint: str = "", choices: tuple[Choice, ...] = (), *, error: bool = False) -> None:
-        super().__init__(classes="-error" if error else "")
-        self._title = ("! " if error else "") + title
+    def __init__(self, title: str, text: str = "", hint: str = "", choices: tuple[Choice, ...] = (), *, kind: str = "note") -> None:
+        super().__init__(classes=f"-{kind}")  # note, error, or list, whose rows are cut rather than wrapped
+        self._title = ("! " if kind == "error" else "") + title
         self._text = text
         self._hint = hint
         self.choices = choices

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from textual.containers import VerticalScroll
+from textual.app import ComposeResult
+from textual.containers import Vertical, VerticalScroll
 from textual.widget import Widget
 
 from app.widgets.messages import Reply, Title, UserMessage
@@ -14,7 +15,18 @@ LIVE_CHARACTERS = 60_000
 class Transcript(VerticalScroll):
     """Messages, oldest first."""
 
-    DEFAULT_CSS = "Transcript { height: 1fr; scrollbar-size-vertical: 1; padding-top: 1; }"
+    # A list that is never lower than the view: an anchored view would push a short one down to its bottom.
+    DEFAULT_CSS = """
+    Transcript { height: 1fr; scrollbar-size-vertical: 1; }
+    Transcript > Vertical { height: auto; min-height: 100%; padding-top: 1; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._messages = Vertical()
+
+    def compose(self) -> ComposeResult:
+        yield self._messages
 
     def on_mount(self) -> None:
         self.anchor()
@@ -22,12 +34,12 @@ class Transcript(VerticalScroll):
     async def say(self, text: str) -> UserMessage:
         """The person's message."""
         message = UserMessage(text)
-        await self.mount(Title("You", ">"), message)
+        await self._messages.mount(Title("You", ">"), message)
         return message
 
     async def add(self, widget: Widget) -> None:
         """A reply, a note or a panel, at the end."""
-        await self.mount(widget)
+        await self._messages.mount(widget)
 
     async def cheapen(self) -> None:
         """Keep only the newest replies as live Markdown, so that long chats stay quick."""
@@ -36,6 +48,11 @@ class Transcript(VerticalScroll):
             characters += len(reply.exact)
             if n and (n >= LIVE_REPLIES or characters > LIVE_CHARACTERS):
                 await reply.freeze()
+
+    async def clear(self) -> None:
+        """Remove everything."""
+        await self._messages.remove_children()
+        self.follow()
 
     def follow(self) -> None:
         """Go to the end and stay there."""

@@ -1,0 +1,232 @@
+"""The chat screen: transcript, prompt, numbers, keys. Commands of the person come in through `run_command`, events through `take`.
+
+It draws at most 15 times a second, and less when drawing is slow, so that it does not slow the engine whose speed it shows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Awaitable
+from contextlib import suppress
+from typing import Any
+
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.widgets import TextArea
+
+from app.commands import BY_NAME, Command, bindings, completions, parse
+from app.screens.chat_commands import ChatCommands
+from app.screens.lists import drafter_choices, target_choices
+from app.widgets.panel import Panel
+from app.widgets.prompt import Prompt
+from app.widgets.too_small import TooSmall
+from engine.errors import EngineError
+from engine.protocol import Done, Event, Failed, Loading, Notice, Prefill, Ready, Step
+
+PERIOD_S = 1 / 15
+IDLE_S = 0.5
+SLOWEST_S = 1.0
+WORDS = {
+    "k": [("auto", "decided live")],
+    "temp": [("auto", "the model's own"), ("0", "always the likeliest token")],
+    "seed": [("off", "a fresh one for each reply")],
+    "copy": [("last", "the last reply"), ("all", "the chat as Markdown")],
+    "system": [("off", "no system prompt")],
+}
+
+
+class ChatScreen(ChatCommands):
+    """The only screen that most people see."""
+
+    BINDINGS = bindings("chat")
+    AUTO_FOCUS = "Prompt"
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._wake = asyncio.Event()
+        self._choices: dict[str, list[tuple[str, str]]] = {}
+        self.longest_s = 0.0  # the longest drawing so far
+        self._box = Vertical(self.prompt, id="box")
+
+    def compose(self) -> ComposeResult:
+        yield self.header
+        yield self.transcript
+        yield self.completion
+        yield self._box
+        yield self.status
+        yield self.key_bar
+        yield TooSmall()
+
+    async def on_mount(self) -> None:
+        self.watch(self.transcript, "scroll_y", self._show_below, init=False)
+        self.show_lines()
+        self.run_worker(self._pump(), group="pump")
+        self.run_worker(self._begin(), group="command")
+
+    async def _begin(self) -> None:
+        """Load what was asked for, or offer what there is."""
+        for text in self.options.notes:
+            await self.note(text)
+        if self.options.target is None:
+            await self.first_start()
+        else:
+            await self.open_target(self.options.target, offers=True)
+        self.show_lines()
+
+    # --- from the engine ---------------------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    async def _pump(self) -> None:
+        """Look for events, draw them, rest for four times as long as the drawing took."""
+        rest_s = 0.0
+        while True:
+            at_rest = not (self.situation.generating or self.situation.loading)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), IDLE_S if at_rest else rest_s)
+            self._wake.clear()
+            events = self.client.drain()
+            start_s = time.monotonic()
+            await self.take(events or self._dead())
+            drawn = asyncio.Event()
+            self.call_after_refresh(drawn.set)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(drawn.wait(), SLOWEST_S)
+            self._show_below()  # only now is the layout known
+            took_s = time.monotonic() - start_s
+            self.longest_s = max(self.longest_s, took_s)
+            rest_s = min(SLOWEST_S, max(PERIOD_S, 4 * took_s))
+
+    def _dead(self) -> list[Event]:
+        """A failure in place of the answer that a dead engine will not give."""
+        waits = self.situation.generating or self.situation.loading
+        if not waits or getattr(self.client, "alive", True):
+            return []
+        reply = self.chat.pending.reply if self.chat.pending else None
+        return [Failed("The engine has ended unexpectedly.", "Leave with ^Q and start again.", "internal", reply=reply, lost=("target",))]
+
+    async def take(self, events: list[Event]) -> None:
+        """Draw what has come, in order; the steps of a reply together."""
+        run: list[Prefill | Step | Done | Failed] = []
+        for event in events:
+            if isinstance(event, (Prefill, Step, Done)) or (isinstance(event, Failed) and event.reply is not None):
+                run.append(event)
+                continue
+            if isinstance(event, Loading):
+                self.meter.loading(event)
+                continue
+            await self.take_reply(run)
+            run = []
+            if isinstance(event, (Ready, Failed)):
+                await self.load_answered(event)
+                if not self.loaded.loading_target:
+                    await (self.release() if self.loaded.ready is not None and isinstance(event, Ready) else self.give_back())
+            elif isinstance(event, Notice):
+                await self.note(event.text)
+        await self.take_reply(run)
+        self.show_lines()
+
+    def _show_below(self) -> None:
+        """Say when there is more below the view."""
+        below = self.transcript.below
+        self._box.border_title = f"↓ {below} lines below · ^End follows" if below > 1 else ""
+
+    # --- from the person ---------------------------------------------------------------------------------------------
+
+    def action_command(self, name: str) -> None:
+        """A key was pressed."""
+        self.run_command(BY_NAME[name])
+
+    def run_command(self, command: Command, argument: str = "") -> None:
+        """Carry a command out, or say why not; whatever way it was called."""
+        if reason := command.when(self.situation):
+            self.toast(reason, "warning")
+            return
+        if command.usage and not command.usage.startswith("[") and not argument:
+            self.prompt.put(f"/{command.slash} ")
+            self.prompt.focus()
+            return
+        try:
+            result = getattr(self, f"do_{command.name}")(argument)
+        except EngineError as error:
+            result = self.trouble(error)
+        if inspect.isawaitable(result):
+            self.run_worker(self._carry_out(command, result), group="command")
+        else:
+            self.show_lines()
+
+    async def _carry_out(self, command: Command, work: Awaitable[None]) -> None:
+        try:
+            await work
+        except EngineError as error:
+            await self.trouble(error)
+        self.show_lines()
+
+    async def do_send(self, argument: str) -> None:
+        text = self.prompt.text
+        if self.completion.is_open and self.completion.chosen.strip() != text.strip():
+            self.prompt.put(self.completion.chosen)
+            return
+        typed = parse(text)
+        if typed.command is not None:
+            self.prompt.sent(text)
+            self.run_command(typed.command, typed.argument)
+        elif typed.error:
+            self.toast(typed.error, "warning")
+        else:
+            await self.send(typed.prompt)
+
+    def on_text_area_changed(self, event: TextArea.Changed) -> None:
+        """Offer completions."""
+        text = event.text_area.text
+        if not text.startswith("/"):
+            self._choices.clear()
+        items = completions(text, self._arguments)
+        self.completion.offer([] if len(items) == 1 and items[0][0].strip() == text.strip() else items)
+
+    def _arguments(self, name: str) -> list[tuple[str, str]]:
+        """What can follow a command; looked up once per command line."""
+        if name in ("draft", "model") and name not in self._choices:
+            try:
+                catalog = self.surroundings.catalog()
+                drafters = name == "draft"
+                self._choices[name] = (
+                    drafter_choices(catalog, self.surroundings, self.loaded.target)
+                    if drafters
+                    else target_choices(catalog, self.surroundings)
+                )
+            except EngineError:  # said in full when the command is sent
+                self._choices[name] = []
+        return self._choices.get(name) or WORDS.get(name, [])
+
+    def on_prompt_walk(self, event: Prompt.Walk) -> None:
+        if self.completion.is_open:
+            self.completion.move(event.step)
+        else:
+            self.prompt.walk(event.step)
+
+    def on_prompt_tab(self) -> None:
+        if self.completion.is_open:
+            self.prompt.put(self.completion.chosen)
+        else:
+            self.transcript.focus()
+
+    def on_prompt_end(self) -> None:
+        self.transcript.follow()
+
+    def on_panel_chosen(self, event: Panel.Chosen) -> None:
+        """An answer to a panel."""
+        event.stop()
+        self.prompt.focus()
+        self.run_worker(self._chosen(event.name), group="command")
+
+    async def _chosen(self, name: str) -> None:
+        try:
+            if not await self.load_choice(name):
+                await self.reply_choice(name)
+        except EngineError as error:
+            await self.trouble(error)
+        self.show_lines()

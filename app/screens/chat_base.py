@@ -1,0 +1,87 @@
+"""The parts of the chat screen that all of its flows share: the widgets, the conversation, the models, and small ways to speak."""
+
+from __future__ import annotations
+
+from textual.screen import Screen
+from textual.widget import Widget
+
+from app.chat import Chat, ChatOptions
+from app.commands import Situation, key_bar
+from app.loaded import Loaded
+from app.meter import Meter
+from app.surroundings import Surroundings
+from app.terminal import for_terminal
+from app.widgets.completion import Completion
+from app.widgets.line import HeaderBar, KeyBar
+from app.widgets.messages import Note
+from app.widgets.panel import Panel
+from app.widgets.prompt import Prompt
+from app.widgets.status_line import StatusLine
+from app.widgets.transcript import Transcript
+from engine.client import Client
+from engine.errors import EngineError
+
+
+class ChatBase(Screen[None]):
+    """State and widgets."""
+
+    def __init__(self, client: Client, options: ChatOptions, surroundings: Surroundings) -> None:
+        super().__init__()
+        self.client = client
+        self.options = options
+        self.surroundings = surroundings
+        self.chat = Chat(options)
+        self.loaded = Loaded(client, options.load, options.method, options.drafter)
+        self.meter = Meter()
+        self.held = False  # a question waits for the model
+        self.header = HeaderBar()
+        self.transcript = Transcript()
+        self.completion = Completion()
+        self.prompt = Prompt()
+        self.status = StatusLine()
+        self.key_bar = KeyBar()
+
+    @property
+    def situation(self) -> Situation:
+        """What the commands ask about."""
+        return Situation(
+            ready=self.loaded.ready is not None,
+            generating=self.chat.pending is not None,
+            loading=bool(self.loaded.loading),
+            turns=len(self.chat.turns),
+            text=self.chat.last is not None or bool(self.chat.pending),
+        )
+
+    def wake(self) -> None:
+        """Look for events soon: something was sent."""
+        raise NotImplementedError
+
+    def show_lines(self) -> None:
+        """Bring header, status line and key bar up to date; each repaints only what has changed."""
+        loading = self.loaded.loading if self.loaded.loading_target else ""
+        self.header.show(self.loaded.ready, loading, self.chat.k)
+        self.status.show(self.meter.numbers())
+        self.key_bar.show(key_bar(self.situation))
+
+    def toast(self, text: str, severity: str = "information") -> None:
+        """A short confirmation in the corner."""
+        self.notify(for_terminal(text), severity="warning" if severity == "warning" else "information", timeout=5, markup=False)
+
+    async def note(self, text: str) -> None:
+        """A quiet line in the transcript."""
+        await self.transcript.add(Note(text))
+
+    async def panel(self, panel: Panel) -> None:
+        """A box in the transcript; one that asks gets the focus."""
+        await self.show(panel)
+        if panel.choices:
+            panel.focus()
+
+    async def show(self, widget: Widget) -> None:
+        """Put at the end of the transcript and go there."""
+        await self.transcript.add(widget)
+        self.transcript.follow()
+
+    async def trouble(self, error: EngineError) -> None:
+        """An error of ours as a panel."""
+        await self.panel(Panel(error.message, "", error.hint, kind="error"))

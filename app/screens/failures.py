@@ -1,0 +1,55 @@
+"""From a failure to what a person sees: a sentence, a hint, and the choices that make sense. Pure, so that it can be tested."""
+
+from __future__ import annotations
+
+from app.widgets.panel import Choice, Panel
+from engine.catalog.specs import ModelSpec
+from engine.protocol import Failed, Load, SwapDrafter
+
+SHORT_CONTEXT = 4096
+LEAVE = Choice("escape", "Leave it", "leave")
+
+
+def load_panel(event: Failed, command: Load | SwapDrafter | None, *, offline: bool) -> Panel:
+    """A load or a swap failed."""
+    ways: list[tuple[str, str]] = []
+    if event.kind == "memory" and isinstance(command, Load):
+        if command.drafter.kind not in ("none", "ngram"):
+            ways.append(("Load it without a drafter", "no_drafter"))
+        if command.options.context is None or command.options.context > SHORT_CONTEXT:
+            ways.append((f"Load it with a context of {SHORT_CONTEXT:,} tokens", "short_context"))
+    if event.kind == "missing_weights" and command is not None and not offline and _can_pull(command):
+        ways.append(("Download what is missing", "pull"))
+    if isinstance(command, SwapDrafter) and event.kind in ("memory", "vocabulary"):
+        ways.append(("Use the n-gram look-up, which needs no model", "ngram"))
+    return _panel(event, ways)
+
+
+def reply_panel(event: Failed, *, drafting: bool) -> Panel:
+    """A reply failed."""
+    if event.kind == "too_long":
+        return _too_long(event)
+    ways = [("Go on without a drafter", "no_drafter")] if event.kind == "memory" and drafting else []
+    return _panel(event, ways)
+
+
+def _panel(event: Failed, ways: list[tuple[str, str]]) -> Panel:
+    choices = tuple(Choice(str(n), label, name) for n, (label, name) in enumerate(ways, 1))
+    short = event.detail if event.detail and "\n" not in event.detail and len(event.detail) < 200 else ""
+    return Panel(event.message, short, event.hint, (*choices, LEAVE) if choices else (), kind="error")
+
+
+def _too_long(event: Failed) -> Panel:
+    numbers = {name: int(value) for name, value in event.numbers.items()}
+    needed, limit, droppable = (numbers.get(name, 0) for name in ("needed", "limit", "droppable"))
+    text = f"It needs {needed:,} tokens; the context holds {limit:,}." if needed and limit else ""
+    if droppable <= 0:
+        return Panel(event.message, text, event.hint, kind="error")
+    what = "the oldest message" if droppable == 1 else f"the {droppable} oldest messages"
+    choices = (Choice("y", "Yes, drop and send", "trim"), Choice("n", "No, keep the text in the box", "refuse"))
+    return Panel(event.message, text, f"Drop {what} and send?", choices, kind="error")
+
+
+def _can_pull(command: Load | SwapDrafter) -> bool:
+    specs: list[ModelSpec] = [command.drafter, *([command.target] if isinstance(command, Load) else [])]
+    return any(spec.repo or spec.mirror for spec in specs)

@@ -1,0 +1,208 @@
+"""Fetch models: what is missing, what it weighs, and a progress bar. Also the first start, with offers for this machine.
+
+Nothing is downloaded before Enter. Ends with the models that are on this machine now, or None.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.screen import Screen
+from textual.widgets import OptionList, Static
+from textual.widgets.option_list import Option
+
+from app.download import Download
+from app.surroundings import Surroundings
+from app.terminal import for_terminal, one_line
+from app.widgets.status_line import size
+from app.widgets.too_small import TooSmall
+from engine.catalog.hardware import Hardware
+from engine.catalog.specs import ModelSpec
+from engine.errors import EngineError
+
+LOOK_S = 0.25
+BAR = 30
+Bundle = list[ModelSpec]
+
+
+class PullScreen(Screen[Bundle | None]):
+    """`missing` is what is wanted; `offers` adds what suits this machine, to choose from."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "back", "Stop, or back", id="pull_back", show=False, priority=True),
+    ]
+
+    def __init__(self, surroundings: Surroundings, missing: Bundle, *, offers: bool = False, offline: bool = False) -> None:
+        super().__init__()
+        self._surroundings = surroundings
+        self._missing = missing
+        self._offers = offers
+        self._offline = offline
+        self._bundles: list[Bundle] = [missing] if missing else []
+        self._chosen: Bundle = []
+        self.download: Download | None = None
+        self._facts = Static(id="facts")
+        self._list = OptionList(id="bundles", markup=False)
+        self._state = Static(id="state")
+
+    def compose(self) -> ComposeResult:
+        yield Static(Content.styled(" specchat   models", "bold"), id="title")
+        with VerticalScroll(id="pull"):
+            yield self._facts
+            yield self._list
+            yield self._state
+        yield Static(id="pull-keys")
+        yield TooSmall()
+
+    def on_mount(self) -> None:
+        self._list.focus()
+        self.set_interval(LOOK_S, self._look)
+        self.query_one("#pull", VerticalScroll).can_focus = False
+        self._keys()
+        if self._offers:
+            self._facts.update(Content("Looking at this machine…"))
+            threading.Thread(target=self._probe, name="specchat-probe", daemon=True).start()
+        else:
+            self._facts.update(Content("Not on this machine yet. Nothing is downloaded before you press Enter.\n"))
+            self._fill()
+
+    def _probe(self) -> None:
+        """Hardware and offers; in a thread, since a broken driver can take seconds."""
+        try:
+            hardware = self._surroundings.probe()
+            found: tuple[Hardware | None, Bundle, EngineError | None] = (hardware, self._surroundings.catalog().offers(hardware), None)
+        except EngineError as error:
+            found = (None, [], error)
+        self.call_later(self._probed, *found)
+
+    def _probed(self, hardware: Hardware | None, offers: Bundle, error: EngineError | None) -> None:
+        if error is not None or hardware is None:
+            self._say_error(error or EngineError("This machine could not be looked at."))
+        else:
+            self._facts.update(facts(hardware))
+        known = {spec.name for bundle in self._bundles for spec in bundle}
+        self._bundles += [[spec] for spec in offers if spec.name not in known]
+        self._fill()
+
+    def _fill(self) -> None:
+        self._list.clear_options()
+        width = max((len(names(bundle)) for bundle in self._bundles), default=0)
+        for n, bundle in enumerate(self._bundles):
+            self._list.add_option(Option(self._row(bundle, width, first=n == 0)))
+        self._list.highlighted = 0 if self._bundles else None
+
+    def _row(self, bundle: Bundle, width: int, *, first: bool) -> Content:
+        there = all(self._surroundings.on_disk(spec) for spec in bundle)
+        weight = sum(spec.size for spec in bundle)
+        about = ["on this machine" if there else size(weight) if weight else "size not known"]
+        about += [licence for licence in {spec.licence for spec in bundle} if licence]
+        about += ["recommended"] if first and self._offers else []
+        about += ["needs an account on the hub"] if any(spec.gated for spec in bundle) and not there else []
+        return Content.assemble((names(bundle).ljust(width + 2), "bold"), for_terminal(" · ".join(about)))
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """Enter: fetch what is missing of this bundle, or go on if nothing is."""
+        if self.download is not None:
+            return
+        self._chosen = self._bundles[event.option_index]
+        missing = [spec for spec in self._chosen if not self._surroundings.on_disk(spec)]
+        if not missing:
+            self.dismiss(self._chosen)
+        elif self._offline:
+            hint = f"Run `specchat pull {missing[0].name}` while online, or start without --offline."
+            self._say_error(EngineError("--offline forbids the download.", hint))
+        else:
+            self._state.update("")
+            self.download = Download(self._surroundings, missing)
+            self._keys()
+
+    def _look(self) -> None:
+        """Draw how far the download is, or end."""
+        if (download := self.download) is None:
+            return
+        if download.running:
+            self._state.update(progress_text(download, self.size.width))
+            return
+        self.download = None
+        self._keys()
+        if download.error is not None:
+            self._say_error(download.error)
+        else:
+            self.dismiss(self._chosen)
+
+    def action_back(self) -> None:
+        """Stop the download; without one, leave."""
+        if self.download is None:
+            self.dismiss(None)
+            return
+        self.download.cancel()
+        self.download = None
+        self._keys()
+        self._state.update(Content("\nStopped. What was fetched is kept; Enter goes on from there."))
+
+    def on_unmount(self) -> None:
+        if self.download is not None:
+            self.download.cancel()
+
+    def _say_error(self, error: EngineError) -> None:
+        text = Content.assemble("\n", (f"! {for_terminal(error.message)}", "bold $text-error"), f"\n{for_terminal(error.hint)}")
+        self._state.update(text)
+        self._state.scroll_visible(animate=False)
+
+    def _keys(self) -> None:
+        keys = [("Esc", "stop")] if self.download else [("Enter", "download and go on"), ("Up/Down", "choose"), ("Esc", "back")]
+        parts = [Content.assemble((key, "bold"), f" {label}  ") for key, label in [*keys, ("^Q", "quit")]]
+        self.query_one("#pull-keys", Static).update(Content.assemble(" ", *parts))
+
+
+def names(bundle: Bundle) -> str:
+    """The names of a bundle on one line."""
+    return " + ".join(one_line(spec.name, 40) for spec in bundle)
+
+
+def facts(hardware: Hardware) -> Content:
+    """What this machine has, and what that means."""
+    if hardware.gpus:
+        gpu = f"{one_line(hardware.gpus[0].name)}, {hardware.gpus[0].total / 1e9:.0f} GB"
+    else:
+        gpu = "none found: models run on the CPU, small ones well"
+    rows = [("GPU", gpu), ("CPU", f"{one_line(hardware.cpu)}, {hardware.cores} cores"), ("Memory", f"{hardware.ram / 1e9:.0f} GB")]
+    table = "\n".join(f"  {name:<8}{text}" for name, text in rows)
+    return Content.assemble(
+        ("This machine\n", "bold"),
+        f"{table}\n\n",
+        ("Models that suit it\n", "bold"),
+        "  Nothing is downloaded before you press Enter. A drafter can be added later: /draft.\n",
+    )
+
+
+def progress_text(download: Download, width: int) -> Content:
+    """Name, bar, bytes, rate, time left."""
+    progress = download.progress
+    title = f"\nDownloading {one_line(download.current.name)}"
+    if progress is None:
+        return Content(f"{title}: connecting…")
+    parts = [f"{size(progress.done)} of {size(progress.total)}" if progress.total else size(progress.done)]
+    if progress.rate > 0:
+        parts.append(f"{size(progress.rate)}/s")
+    if progress.left_s is not None:
+        parts.append(f"{time_left(progress.left_s)} left")
+    share = min(1.0, progress.done / progress.total) if progress.total else 0.0
+    full = round(BAR * share)
+    bar = f"{'█' * full}{'░' * (BAR - full)} {share:.0%}  " if progress.total else ""
+    where = f"from the {'hub' if progress.source == 'hub' else 'package index'}: {one_line(progress.file, max(20, width - 30))}"
+    note = f"\n{one_line(progress.note, 200)}" if progress.note else ""
+    return Content.assemble((title, "bold"), f"\n{bar}{' · '.join(parts)}\n", (where + note, "dim"))
+
+
+def time_left(seconds: float) -> str:
+    """42 s, 3:05 min, 1:20 h."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    return f"{whole // 60}:{whole % 60:02} min" if whole < 3600 else f"{whole // 3600}:{whole % 3600 // 60:02} h"

@@ -1,0 +1,69 @@
+"""The Textual application: screens, engine wiring, palette. `run_chat` is what `specchat` without a command does."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from functools import partial
+from typing import ClassVar
+
+from textual.app import App, SystemCommand
+from textual.binding import BindingType
+from textual.screen import Screen
+
+from app.chat import ChatOptions
+from app.commands import COMMANDS, bindings, key_label
+from app.screens.chat import ChatScreen
+from app.surroundings import Surroundings
+from app.widgets.too_small import COLUMNS, ROWS
+from engine.client import Client, EngineClient
+
+__all__ = ["ChatOptions", "SpecChat", "run_chat"]
+
+
+class SpecChat(App[int]):
+    """One chat screen for now; others are pushed over it and the engine goes on below them."""
+
+    CSS_PATH = "app.tcss"
+    TITLE = "specchat"
+    BINDINGS: ClassVar[list[BindingType]] = bindings("app")
+    HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (COLUMNS, "-narrow"), (110, "-wide")]  # noqa: RUF012 - as the base class declares it
+    VERTICAL_BREAKPOINTS = [(0, "-flat"), (ROWS, "-short"), (22, "-tall")]  # noqa: RUF012
+
+    def __init__(self, options: ChatOptions, client: Client | None = None, surroundings: Surroundings | None = None) -> None:
+        super().__init__()
+        self.animation_level = "none"
+        self.client = client if client is not None else EngineClient()
+        self.chat_screen = ChatScreen(self.client, options, surroundings or Surroundings())
+
+    def get_default_screen(self) -> Screen[None]:
+        return self.chat_screen
+
+    def action_command(self, name: str) -> None:
+        """Keys that work on every screen."""
+        assert name == "quit", name
+        self.exit(0)
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """The palette: what can be done now, from the command table; and the theme."""
+        if isinstance(screen, ChatScreen):
+            for command in COMMANDS:
+                if command.palette and not command.when(screen.situation):
+                    keys = f"  {key_label(command.keys)}" if command.keys else ""
+                    title = command.name.capitalize().replace("_", " ") + keys
+                    yield SystemCommand(title, command.help, partial(screen.run_command, command))
+        yield SystemCommand("Theme", "Choose the colours", self.action_change_theme)
+
+
+def run_chat(options: ChatOptions, client: Client | None = None) -> int:
+    """Open the chat and return the exit code. The terminal is restored before the engine is waited for, two seconds at most."""
+    if os.environ.get("TERM") == "dumb":
+        print("The chat needs a terminal that can move the cursor (TERM is dumb). Use: specchat run 'PROMPT'.", file=sys.stderr)
+        return 2
+    app = SpecChat(options, client)
+    try:
+        code = app.run()
+    finally:
+        app.client.close(2.0)
+    return app.return_code or code or 0

@@ -1,0 +1,16 @@
+"""What is shown instead of a broken layout in a window below 60 columns or 16 rows; CSS switches it on."""
+
+from __future__ import annotations
+
+from textual.widgets import Static
+
+COLUMNS, ROWS = 60, 16
+
+
+class TooSmall(Static):
+    """One sentence."""
+
+    DEFAULT_CSS = "TooSmall { display: none; height: 1fr; content-align: center middle; }"
+
+    def __init__(self) -> None:
+        super().__init__(f"specchat needs a window of at least {COLUMNS} x {ROWS}.", markup=False)
