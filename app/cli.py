@@ -189,7 +189,7 @@ def _usage(error: Any) -> None:
     from app.console import say
 
     message = error.format_message().strip()
-    say(f"error: {message}")
+    say(f"error: {message}" + ("" if message.endswith((".", "?", "!")) else "."))
     ctx = getattr(error, "ctx", None)
     say(f"hint: `{ctx.command_path if ctx else 'specchat'} --help` lists what is possible.")
 

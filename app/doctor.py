@@ -96,7 +96,15 @@ def examine() -> dict[str, Any]:
 
 def ask_child() -> dict[str, Any]:
     """Let a child import torch and bitsandbytes; its findings, or why there are none."""
-    empty: dict[str, Any] = {"torch": None, "cuda_build": None, "cuda": False, "cuda_error": "", "mps": False, "devices": [], "bitsandbytes": False}
+    empty: dict[str, Any] = {
+        "torch": None,
+        "cuda_build": None,
+        "cuda": False,
+        "cuda_error": "",
+        "mps": False,
+        "devices": [],
+        "bitsandbytes": False,
+    }
     try:
         child = subprocess.run(
             [sys.executable, "-c", CHILD], capture_output=True, text=True, encoding="utf-8", errors="replace", timeout=CHILD_S, check=False

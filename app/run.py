@@ -185,7 +185,7 @@ def full_prompt(argument: str | None, raw: bool) -> str | None:
 
 def _is_piped() -> bool:
     """True when text may come on stdin: a pipe, a file or a socket; neither a terminal nor `/dev/null`."""
-    if sys.stdin is None or is_terminal(sys.stdin):
+    if sys.stdin is None or sys.stdin.closed or is_terminal(sys.stdin):
         return False
     try:
         return not stat.S_ISCHR(os.fstat(sys.stdin.fileno()).st_mode)
@@ -194,7 +194,7 @@ def _is_piped() -> bool:
 
 
 def _read_stdin(raw: bool) -> str:
-    if sys.stdin is None:
+    if sys.stdin is None or sys.stdin.closed:
         return ""
     # Someone may have started us with a pipe that never ends: say what we wait for.
     note = threading.Timer(READ_NOTE_S, say, ["reading standard input until it ends (use < /dev/null when there is none)"])
