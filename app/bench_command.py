@@ -13,6 +13,7 @@ from app.bench import Plan, Progress, measure, read_prompts
 from app.choose import choose
 from app.console import STOPPED, Interrupt, Ticker, emit, say
 from app.driver import Driver
+from app.models import made_for
 from app.options import Options
 from app.pull import ensure, on_disk
 from app.report import as_csv, as_json, as_table
@@ -76,9 +77,8 @@ def bench(
 
 
 def _there(models: catalog.Catalog, target: ModelSpec) -> list[ModelSpec]:
-    """Without `-d`: look-up, and the drafters for this target that are on disk."""
-    found = [spec for spec in models.drafters_for(target) if spec.kind not in ("none", "auto", "ngram") and on_disk(spec)]
-    return [NGRAM, *found]
+    """Without `-d`: look-up, and the drafters made for this target that are on disk."""
+    return [NGRAM, *(spec for spec in made_for(models, target) if on_disk(spec))]
 
 
 def _what(now: Progress) -> str:

@@ -8,6 +8,7 @@ from app.console import emit, emit_json
 from engine.catalog import catalog
 from engine.catalog.catalog import Catalog, ModelStatus
 from engine.catalog.progress import human
+from engine.catalog.specs import ModelSpec
 
 
 def show(*, as_json: bool = False) -> int:
@@ -24,7 +25,6 @@ def show(*, as_json: bool = False) -> int:
 def entry(models: Catalog, status: ModelStatus) -> dict[str, Any]:
     """One model as an object."""
     spec = status.spec
-    drafters = [d for d in models.drafters_for(spec) if d.kind != "ngram"] if spec.role == "target" else []
     return {
         "name": spec.name,
         "role": spec.role,
@@ -39,9 +39,15 @@ def entry(models: Catalog, status: ModelStatus) -> dict[str, Any]:
         "licence": spec.licence,
         "gated": spec.gated,
         "for": list(spec.bound_to),
-        "drafters": ["ngram", *(d.name for d in drafters)] if spec.role == "target" else [],
+        "drafters": ["ngram", *(d.name for d in made_for(models, spec))] if spec.role == "target" else [],
         "note": spec.note,
     }
+
+
+def made_for(models: Catalog, target: ModelSpec) -> list[ModelSpec]:
+    """Drafters of the target's own family, the best first, and heads made for it."""
+    own = [models.drafter(name) for name in target.drafters]
+    return own + [spec for spec in models.drafters.values() if target.name in spec.bound_to and spec not in own]
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -60,13 +66,13 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def _block(title: str, rows: list[dict[str, Any]]) -> str:
-    lines = [(title, "ON DISK", "DOWNLOAD", "LICENCE", "DRAFTERS" if title == "TARGETS" else "FOR")]
+    lines = [(title, "ON DISK", "DOWNLOAD", "DRAFTERS" if title == "TARGETS" else "FOR", "LICENCE")]
     for row in rows:
         there = human(row["disk_bytes"]) if row["on_disk"] else f"({human(row['disk_bytes'])} begun)" if row["disk_bytes"] else "–"
         download = "" if row["on_disk"] else human(row["download_bytes"]) if row["download_bytes"] else "?"
-        licence = row["licence"] + (" (ask first)" if row["gated"] else "")
-        with_it = [name for name in row["drafters"] if name != "ngram"] if title == "TARGETS" else row["for"] or ["any target"]
-        lines.append((row["name"], there, download, licence, ", ".join(with_it)))
+        licence = row["licence"] + (" (ask on the hub first)" if row["gated"] and not row["on_disk"] else "")
+        beside = row["drafters"][1:] if title == "TARGETS" else row["for"] or ["any target"]
+        lines.append((row["name"], there, download, ", ".join(beside) or "–", licence))
     widths = [max(len(line[i]) for line in lines) for i in range(5)]
     right = (1, 2)
     return "".join(
