@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.catalog.specs import ModelSpec
+from engine.errors import EngineError
 
 if TYPE_CHECKING:
     from engine.catalog.catalog import Catalog
@@ -23,10 +24,13 @@ class Surroundings:
     """The real machine; tests replace single methods."""
 
     def catalog(self) -> Catalog:
-        """All known models; raises EngineError for a broken models.toml."""
-        from engine.catalog.catalog import load
+        """All known models. A broken models.toml of the person's own costs its entries; the start has said so."""
+        from engine.catalog.catalog import builtin, load
 
-        return load()
+        try:
+            return load()
+        except EngineError:
+            return builtin()
 
     def probe(self) -> Hardware:
         """What this machine has."""

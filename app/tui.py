@@ -16,6 +16,7 @@ from app.chat import ChatOptions
 from app.commands import COMMANDS, bindings, key_label
 from app.screens.chat import ChatScreen
 from app.surroundings import Surroundings
+from app.textual_fixes import teach_alt_enter
 from app.widgets.too_small import COLUMNS, ROWS
 from engine.client import Client, EngineClient
 
@@ -32,6 +33,7 @@ class SpecChat(App[int]):
     VERTICAL_BREAKPOINTS = [(0, "-flat"), (ROWS, "-short"), (22, "-tall")]  # noqa: RUF012
 
     def __init__(self, options: ChatOptions, client: Client | None = None, surroundings: Surroundings | None = None) -> None:
+        teach_alt_enter()
         super().__init__()
         self.animation_level = "none"
         self.client = client if client is not None else EngineClient()

@@ -26,7 +26,10 @@ class LoadFlow(ChatBase):
         wished = drafter or self.loaded.drafter
         fetched = await self.fetch([target, wished], offers=offers)
         if fetched is None:
-            if offers:
+            if offers and self.surroundings.on_disk(target):
+                self.loaded.load(target, NONE, options)  # only the drafter was refused
+                self.wake()
+            elif offers:
                 await self.panel(Panel("No model is loaded.", "", "/model lists the models; /model NAME loads one."))
             return
         chosen = next((spec for spec in fetched if spec.role == "target"), target)

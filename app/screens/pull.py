@@ -93,15 +93,15 @@ class PullScreen(Screen[Bundle | None]):
         self._list.clear_options()
         width = max((len(names(bundle)) for bundle in self._bundles), default=0)
         for n, bundle in enumerate(self._bundles):
-            self._list.add_option(Option(self._row(bundle, width, first=n == 0)))
+            self._list.add_option(Option(self._row(bundle, width, best=n == 0 and bundle is not self._missing)))
         self._list.highlighted = 0 if self._bundles else None
 
-    def _row(self, bundle: Bundle, width: int, *, first: bool) -> Content:
+    def _row(self, bundle: Bundle, width: int, *, best: bool) -> Content:
         there = all(self._surroundings.on_disk(spec) for spec in bundle)
         weight = sum(spec.size for spec in bundle)
         about = ["on this machine" if there else size(weight) if weight else "size not known"]
         about += [licence for licence in {spec.licence for spec in bundle} if licence]
-        about += ["recommended"] if first and self._offers else []
+        about += ["recommended"] if best else []
         about += ["needs an account on the hub"] if any(spec.gated for spec in bundle) and not there else []
         return Content.assemble((names(bundle).ljust(width + 2), "bold"), for_terminal(" · ".join(about)))
 

@@ -85,7 +85,7 @@ class Prompt(TextArea):
             event.stop()
             event.prevent_default()
             self.post_message(self.Tab())
-        elif event.key == "shift+\r":  # Shift+Enter in the older of the two extended key protocols
+        elif event.key in ("shift+\r", "alt+\r"):  # Shift+Enter and Alt+Enter in the older of the two extended key protocols
             event.stop()
             event.prevent_default()
             self.insert("\n")
