@@ -180,9 +180,9 @@ def _spec(name: str, role: Role, values: dict[str, Any], file: Path) -> ModelSpe
         raise _wrong(file, [role, name], "lacks repo, path or gguf", "It must say where the model is.")
     if repo and not HUB_ID.fullmatch(repo):
         raise _wrong(file, [role, name], f"has a repo that is no hub id ({repo})", "A hub id looks like org/name.", "repo")
-    mirror = (
-        Mirror(**{k: tuple(v) if isinstance(v, list) else v for k, v in values["mirror"].items()}) if "mirror" in values else None
-    )
+    mirror = None
+    if m := values.get("mirror"):
+        mirror = Mirror(tuple(m["wheels"]), tuple(m["members"]), m["file"], m["size"], m["sha256"].lower())
     if mirror and (
         len(mirror.members) not in (1, len(mirror.wheels)) or Path(mirror.file).name != mirror.file or not mirror.wheels
     ):

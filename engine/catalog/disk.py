@@ -3,7 +3,9 @@ write the same file."""
 
 from __future__ import annotations
 
+import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,13 +42,25 @@ def disk_full(name: str, folder: Path) -> EngineError:
     )
 
 
+def files(folder: Path) -> Iterator[tuple[Path, int]]:
+    """All files below a folder and their sizes. Links are left out: what they point to is counted where it lies. Files that come and
+    go meanwhile are no problem."""
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            path = Path(parent, name)
+            try:
+                found = path.lstat()
+            except OSError:
+                continue
+            if stat.S_ISREG(found.st_mode):
+                yield path, found.st_size
+
+
 def size(path: Path) -> int:
-    """Bytes of a file, or of all files below a folder; links count as nothing, since what they point to is counted there."""
-    if path.is_symlink():
-        return 0
-    if path.is_file():
+    """Bytes of a file, or of all files below a folder."""
+    if path.is_file() and not path.is_symlink():
         return path.stat().st_size
-    return sum(f.lstat().st_size for f in path.rglob("*") if f.is_file() and not f.is_symlink()) if path.is_dir() else 0
+    return sum(size for _, size in files(path))
 
 
 @contextmanager

