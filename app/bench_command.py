@@ -58,7 +58,7 @@ def bench(
             result = measure(plan, Driver(engine, interrupt), lambda now: ticker.show(_what(now), progress_line(now, repeat)))
         finally:
             ticker.clear()
-            engine.close()
+            engine.close(interrupt.close_s)
     for lane in result.lanes:
         if lane.error:
             say(f"error: {lane.title}: {lane.error.message}")

@@ -191,7 +191,8 @@ def _usage(error: Any) -> None:
     message = error.format_message().strip()
     say(f"error: {message}" + ("" if message.endswith((".", "?", "!")) else "."))
     ctx = getattr(error, "ctx", None)
-    say(f"hint: `{ctx.command_path if ctx else 'specchat'} --help` lists what is possible.")
+    question = " To ask the model something: specchat run 'PROMPT'." if "No such command" in message else ""
+    say(f"hint: `{ctx.command_path if ctx else 'specchat'} --help` lists what is possible.{question}")
 
 
 def main() -> None:

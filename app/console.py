@@ -200,6 +200,11 @@ class Interrupt:
         if self._before is not None:
             signal.signal(signal.SIGINT, self._before)
 
+    @property
+    def close_s(self) -> float:
+        """How long to wait for the engine's thread at the end; a stopped person does not wait for a stuck one."""
+        return 0.2 if self.stopped.is_set() else 2.0
+
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self.stopped.is_set():
             raise KeyboardInterrupt

@@ -56,7 +56,7 @@ def run(options: Options, prompt: str, *, as_json: bool = False, client: Client 
             return STOPPED
         finally:
             if engine is not None:
-                engine.close()
+                engine.close(interrupt.close_s)
     if as_json:
         emit_json(result(options, choice, ready, answer, seed))
     elif is_terminal(sys.stdout) and not answer.done.text.endswith("\n"):
