@@ -31,11 +31,11 @@ class Transcript(VerticalScroll):
     def on_mount(self) -> None:
         self.anchor()
 
-    async def say(self, text: str) -> UserMessage:
+    async def say(self, text: str) -> tuple[Title, UserMessage]:
         """The person's message."""
-        message = UserMessage(text)
-        await self._messages.mount(Title("You", ">"), message)
-        return message
+        title, message = Title("You", ">"), UserMessage(text)
+        await self._messages.mount(title, message)
+        return title, message
 
     async def add(self, widget: Widget) -> None:
         """A reply, a note or a panel, at the end."""

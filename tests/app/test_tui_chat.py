@@ -1,0 +1,234 @@
+"""Asking, streaming, stopping, prompts, versions: the everyday of the chat screen."""
+
+from __future__ import annotations
+
+from textual import events
+from textual.widgets import Markdown
+
+from app.chat import ChatOptions
+from app.seeds import reply_seed
+from engine.catalog.specs import NGRAM
+from engine.protocol import Load, Loading, Message
+from engine.replay import READY, Trace, load_trace
+from tests.app.tui_world import BIG, SHORT, TRACES, World, ask, scripted, started, wait_for
+
+LONG = "\n\n".join(f"Paragraph {n} with some words in it." for n in range(200))
+
+
+async def test_ask_and_answer() -> None:
+    """A question streams in, ends as Markdown, and the next one carries both."""
+    world = World(SHORT, "Second.", options=ChatOptions(target=BIG, drafter=NGRAM, system="Be brief."))
+    async with world.app.run_test() as pilot:
+        await started(world, pilot)
+        await ask(world, pilot, "why?")
+        assert world.asked == ["why?"]
+        assert [reply.exact for reply in world.replies] == [SHORT]
+        assert world.replies[0].query_one(Markdown).source == SHORT
+        assert "A short answer, said quickly." in world.shown()
+        assert world.screen.prompt.text == ""
+        assert world.screen.focused is world.screen.prompt
+        await ask(world, pilot, "and?")
+        assert world.requests[1].messages == (
+            Message("system", "Be brief."),
+            Message("user", "why?"),
+            Message("assistant", SHORT),
+            Message("user", "and?"),
+        )
+        assert world.requests[0].reply != world.requests[1].reply
+
+
+async def test_recorded_trace_shows_numbers() -> None:
+    """A trace from a file: load notes, segments, and the numbers of the reply in its title and the status line."""
+    world = World(trace=load_trace(TRACES / "chat.json"), speed=8.0)
+    async with world.app.run_test(size=(120, 40)) as pilot:
+        await wait_for(pilot, lambda: "LOAD" in world.shown())
+        await started(world, pilot)
+        assert world.notes == ["This model has no chat template: a plain one is used."]
+        await ask(world, pilot, "write fib")
+        shown = world.shown()
+        assert "pub fn fib(n: u32) -> u64 {" in shown
+        assert "idle" in shown
+        assert "τ" in shown
+        assert "x est" in shown
+        assert f"seed {world.requests[0].seed}" in shown
+
+
+async def test_a_question_waits_for_the_model() -> None:
+    """Sent while loading it is held, then sent; the load time is no part of the waiting time for the first token."""
+    trace = Trace(load=((0.0, Loading("reading", 1, 2, "bytes")), (0.6, READY)), replies=(scripted(SHORT),))
+    world = World(trace=trace, speed=1.0)
+    async with world.app.run_test() as pilot:
+        await wait_for(pilot, lambda: world.screen.loaded.loading)
+        world.screen.prompt.put("early")
+        await pilot.press("enter")
+        await wait_for(pilot, lambda: world.asked == ["early"])
+        assert not world.requests
+        await wait_for(pilot, lambda: world.requests and not world.screen.situation.generating)
+        assert world.replies[0].exact == SHORT
+        numbers = world.screen.meter.numbers()
+        assert numbers.ttft_s is not None
+        assert numbers.ttft_s < 0.55
+
+
+async def test_stopping_a_load_gives_the_question_back() -> None:
+    world = World(trace=Trace(load=((0.0, Loading("reading")), (60.0, READY)), replies=(scripted(SHORT),)), speed=1.0)
+    async with world.app.run_test() as pilot:
+        await wait_for(pilot, lambda: world.screen.loaded.loading)
+        world.screen.prompt.put("early")
+        await pilot.press("enter")
+        await wait_for(pilot, lambda: world.screen.held)
+        await pilot.press("escape")
+        await wait_for(pilot, lambda: world.screen.prompt.text == "early")
+        assert world.asked == []
+        assert "Loading was stopped." in world.notes
+
+
+async def test_stop_keeps_the_text() -> None:
+    """Esc stops within a moment; what was written stays, on the screen and in the conversation."""
+    world = World(scripted(LONG, step_s=0.02), SHORT, speed=1.0)
+    async with world.app.run_test() as pilot:
+        await started(world, pilot)
+        world.screen.prompt.put("go")
+        await pilot.press("enter")
+        await wait_for(pilot, lambda: world.replies and len(world.replies[0].exact) > 100)
+        await pilot.press("escape")
+        await wait_for(pilot, lambda: not world.screen.situation.generating, 3.0)
+        kept = world.replies[0].exact
+        assert LONG.startswith(kept)
+        assert len(kept) < len(LONG)
+        await wait_for(pilot, lambda: "Stopped by you" in world.shown())
+        await ask(world, pilot, "next")
+        assert world.requests[1].messages[1] == Message("assistant", kept)
+
+
+async def test_stop_before_the_first_word_gives_the_prompt_back() -> None:
+    world = World(scripted(SHORT, prefill_s=30.0), speed=1.0)
+    async with world.app.run_test() as pilot:
+        await started(world, pilot)
+        world.screen.prompt.put("never mind")
+        await pilot.press("enter")
+        await wait_for(pilot, lambda: world.screen.situation.generating)
+        await wait_for(pilot, lambda: "READ" in world.shown())
+        await pilot.press("escape")
+        await wait_for(pilot, lambda: world.screen.prompt.text == "never mind")
+        assert world.replies == []
+        assert world.asked == []
+        assert world.screen.chat.turns == []
+
+
+async def test_newline_keys_and_paste_never_send() -> None:
+    """Three keys make a newline; a paste keeps its lines and sends nothing; Enter sends it all."""
+    world = World()
+    async with world.app.run_test() as pilot:
+        await started(world, pilot)
+        await pilot.press("a", "ctrl+j", "b", "alt+enter", "c", "shift+enter", "d")
+        assert world.screen.prompt.text == "a\nb\nc\nd"
+        assert world.screen.prompt.size.height == 4
+        world.app.post_message(events.Paste("\r\nx\ry\nz\x1b[2J"))
+        await wait_for(pilot, lambda: world.screen.prompt.text.endswith("J"))
+        assert world.screen.prompt.text == "a\nb\nc\nd\nx\ny\nz␛[2J"
+        assert not world.requests
+        await pilot.press("enter")
+        await wait_for(pilot, lambda: world.requests)
+        assert world.requests[0].messages[-1].content == "a\nb\nc\nd\nx\ny\nz␛[2J"
+        assert world.screen.prompt.size.height == 1
+
+
+async def test_a_long_prompt_keeps_to_ten_rows_and_is_folded() -> None:
+    world = World()
+    async with world.app.run_test(size=(80, 40)) as pilot:
+        await started(world, pilot)
+        text = "\n".join(f"line {n}" for n in range(300))
+        world.screen.prompt.put(text)
+        await pilot.pause()
+        assert world.screen.prompt.size.height == 10
+        await ask(world, pilot, text)
+        assert world.requests[0].messages[-1].content == text
+        world.screen.transcript.scroll_home(animate=False)
+        await wait_for(pilot, lambda: "more lines" in world.shown())
+        assert "line 299" not in world.shown()
+
+
+async def test_history_of_prompts() -> None:
+    """Up and Down at the edges walk through what was sent; the unsent text comes back."""
+    world = World("One.", "Two.")
+    async with world.app.run_test() as pilot:
+        await started(world, pilot)
+        await ask(world, pilot, "first")
+        await ask(world, pilot, "second\nline")
+        prompt = world.screen.prompt
+        prompt.put("unsent")
+        seen = []
+        for key in ("up", "up", "up", "down", "down", "down", "down"):
+            await pilot.press(key)
+            await pilot.pause()
+            seen.append(prompt.text)
+        assert seen == ["second\nline", "first", "first", "second\nline", "unsent", "unsent", "unsent"]
+
+
+async def test_enter_during_a_reply_keeps_the_text_in_the_box() -> None:
+    world = World(scripted(LONG, step_s=0.02), speed=1.0)
+    async with world.app.run_test(notifications=True) as pilot:
+        await started(world, pilot)
+        world.screen.prompt.put("go")
+        await pilot.press("enter")
+        await wait_for(pilot, lambda: world.replies)
+        world.screen.prompt.put("meanwhile")
+        await pilot.press("enter")
+        await wait_for(pilot, lambda: any("Esc stops it" in text for text in world.toasts))
+        assert world.screen.prompt.text == "meanwhile"
+        assert len(world.requests) == 1
+        world.client.stop()
+
+
+async def test_retry_makes_a_new_version() -> None:
+    """The same question, the next seed of the mix; the new text replaces the old on the screen and in the conversation."""
+    world = World("One.", "Uno.", "Next.", options=ChatOptions(target=BIG, drafter=NGRAM, seed=11))
+    async with world.app.run_test(size=(120, 30)) as pilot:
+        await started(world, pilot)
+        await ask(world, pilot, "count")
+        await pilot.press("ctrl+r")
+        await wait_for(pilot, lambda: len(world.requests) == 2 and not world.screen.situation.generating)
+        await wait_for(pilot, lambda: [reply.exact for reply in world.replies] == ["Uno."])
+        assert [request.seed for request in world.requests] == [reply_seed(11, 0, 0), reply_seed(11, 0, 1)]
+        assert world.requests[0].messages == world.requests[1].messages
+        assert "version 2" in world.shown()
+        await ask(world, pilot, "more")
+        assert world.requests[2].messages[1].content == "Uno."
+        assert world.requests[2].seed == reply_seed(11, 1, 0)
+
+
+async def test_a_stopped_retry_brings_the_old_version_back() -> None:
+    world = World(scripted("One."), scripted("Uno.", prefill_s=30.0), speed=1.0)
+    async with world.app.run_test() as pilot:
+        await started(world, pilot)
+        await ask(world, pilot, "count")
+        await pilot.press("ctrl+r")
+        await wait_for(pilot, lambda: len(world.requests) == 2)
+        await wait_for(pilot, lambda: not world.replies[0].display)
+        await pilot.press("escape")
+        await wait_for(pilot, lambda: len(world.replies) == 1 and world.replies[0].display)
+        assert world.screen.chat.last is not None
+        assert world.screen.chat.last.text == "One."
+        assert world.screen.prompt.text == ""
+
+
+async def test_new_chat_forgets_the_turns() -> None:
+    world = World("One.", "Two.")
+    async with world.app.run_test() as pilot:
+        await started(world, pilot)
+        await ask(world, pilot, "first")
+        await pilot.press("ctrl+n")
+        await wait_for(pilot, lambda: not world.replies and not world.asked)
+        await ask(world, pilot, "second")
+        assert [message.content for message in world.requests[1].messages] == ["second"]
+
+
+async def test_what_was_loaded_is_remembered() -> None:
+    world = World()
+    async with world.app.run_test() as pilot:
+        await started(world, pilot)
+        await wait_for(pilot, lambda: world.machine.remembered == [("big", None)])
+        load = world.client.sent[0]
+        assert isinstance(load, Load)
+        assert (load.target, load.drafter) == (BIG, NGRAM)

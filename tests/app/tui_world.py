@@ -1,0 +1,151 @@
+"""What the screen tests share: a replayed engine, a made-up machine, and patience."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from textual.pilot import Pilot
+
+from app.chat import ChatOptions
+from app.screens.chat import ChatScreen
+from app.surroundings import Surroundings
+from app.tui import SpecChat
+from app.widgets.messages import Note, Reply, UserMessage
+from app.widgets.panel import Panel
+from engine.catalog.catalog import Catalog, Defaults, Offer
+from engine.catalog.hardware import Hardware
+from engine.catalog.progress import Progress
+from engine.catalog.specs import NGRAM, ModelSpec
+from engine.errors import EngineError
+from engine.protocol import Generate
+from engine.replay import ReplayClient, Trace, load_trace, scripted
+from engine.trace import Timed
+
+TRACES = Path(__file__).parents[1] / "data" / "traces"
+BIG = ModelSpec("big", repo="org/big", size=1_100_000_000, params=1.5, licence="Apache-2.0", drafters=("small",))
+TINY = ModelSpec("tiny", repo="org/tiny", size=98_000_000, params=0.1, licence="Apache-2.0")
+SMALL = ModelSpec("small", "drafter", repo="org/small", size=491_000_000, params=0.5)
+HEADS = ModelSpec("heads-for-other", "drafter", "heads", repo="org/heads", bound_to=("other",))
+HARDWARE = Hardware("Linux", "A processor", 8, (), 16_000_000_000)
+SHORT = "A short answer, *said* quickly.\n\nAnd a second paragraph."
+
+
+class Machine(Surroundings):
+    """A machine whose disk and network are a set of names. `hold` keeps a download waiting."""
+
+    def __init__(self, on_disk: tuple[str, ...] = ("big", "tiny", "small")) -> None:
+        self.disk = set(on_disk)
+        self.pulled: list[str] = []
+        self.hold = threading.Event()
+        self.hold.set()
+        self.pull_error: EngineError | None = None
+        self.catalog_error: EngineError | None = None
+        self.remembered: list[tuple[str, str | None]] = []
+
+    def catalog(self) -> Catalog:
+        if self.catalog_error is not None:
+            raise self.catalog_error
+        drafters = {"small": SMALL, "heads-for-other": HEADS, "ngram": NGRAM}
+        return Catalog({"big": BIG, "tiny": TINY}, drafters, Defaults(cpu=(Offer(("tiny", "big")),)))
+
+    def probe(self) -> Hardware:
+        return HARDWARE
+
+    def locate(self, spec: ModelSpec) -> Path | None:
+        return Path(spec.name) if spec.name in self.disk else None
+
+    def pull(self, spec: ModelSpec, progress: Callable[[Progress], None], cancelled: Callable[[], bool]) -> Path:
+        progress(Progress("model.safetensors", spec.size // 2, spec.size, 12e6, 22.0, "hub"))
+        while not self.hold.wait(0.01):
+            if cancelled():
+                raise EngineError("Stopped.", kind="cancelled")
+        if self.pull_error is not None:
+            raise self.pull_error
+        self.pulled.append(spec.name)
+        self.disk.add(spec.name)
+        return Path(spec.name)
+
+    def remember(self, target: ModelSpec, drafter: ModelSpec | None) -> str | None:
+        self.remembered.append((target.name, drafter.name if drafter else None))
+        return None
+
+
+class World:
+    """One application on a replayed engine."""
+
+    def __init__(
+        self,
+        *replies: tuple[Timed, ...] | str,
+        speed: float | None = None,
+        trace: Trace | None = None,
+        machine: Machine | None = None,
+        options: ChatOptions | None = None,
+    ) -> None:
+        made = tuple(scripted(reply) if isinstance(reply, str) else reply for reply in replies)
+        self.client = ReplayClient(trace or Trace(replies=made or (scripted(SHORT),)), speed)
+        self.machine = machine or Machine()
+        self.app = SpecChat(options or ChatOptions(target=BIG, drafter=NGRAM), self.client, self.machine)
+        self.pilot: Pilot[int] | None = None
+
+    @property
+    def screen(self) -> ChatScreen:
+        return self.app.chat_screen
+
+    @property
+    def requests(self) -> list[Generate]:
+        return [command for command in self.client.sent if isinstance(command, Generate)]
+
+    @property
+    def replies(self) -> list[Reply]:
+        return list(self.screen.query(Reply))
+
+    @property
+    def panels(self) -> list[Panel]:
+        return list(self.screen.query(Panel))
+
+    @property
+    def notes(self) -> list[str]:
+        return [note.plain for note in self.screen.query(Note)]
+
+    @property
+    def asked(self) -> list[str]:
+        return [message.exact for message in self.screen.query(UserMessage)]
+
+    @property
+    def toasts(self) -> list[str]:
+        return [notification.message for notification in self.app._notifications]
+
+    def shown(self, width: int | None = None) -> str:
+        """The whole screen as text."""
+        size = self.app.size
+        strips = self.app.screen._compositor.render_strips(size)
+        return "\n".join(strip.text.rstrip() for strip in strips)
+
+
+async def wait_for(pilot: Pilot[int], predicate: Callable[[], object], timeout_s: float = 15.0) -> None:
+    """Let the application run until this is true; `pilot.pause` alone may return too early."""
+    end_s = time.monotonic() + timeout_s
+    while not predicate():
+        assert time.monotonic() < end_s, "it did not happen in time"
+        await asyncio.sleep(0.01)
+        await pilot.pause()
+
+
+async def started(world: World, pilot: Pilot[int]) -> None:
+    """The model is loaded."""
+    await wait_for(pilot, lambda: world.screen.loaded.ready is not None and not world.screen.loaded.loading)
+
+
+async def ask(world: World, pilot: Pilot[int], text: str) -> None:
+    """Send a question and wait for the end of the reply."""
+    count = len(world.requests)
+    world.screen.prompt.put(text)
+    await pilot.press("enter")
+    await wait_for(pilot, lambda: len(world.requests) > count and not world.screen.situation.generating)
+
+
+__all__ = ["BIG", "SHORT", "SMALL", "TINY", "TRACES", "Machine", "World", "ask", "load_trace", "scripted", "started", "wait_for"]
