@@ -126,7 +126,7 @@ def line_of(lines: list[str], path: list[str], key: str) -> int:
         quote = next((q for q in ('"""', "'''") if line.count(q) % 2), "")
         if header := re.match(r"\s*\[\[?([^\]]+)\]", line):
             table = _dotted(header[1])
-            if table == [*path, key]:
+            if table[: len(path) + 1] == [*path, key]:
                 return number
             if table == path[: len(table)]:
                 best = number

@@ -182,12 +182,19 @@ def test_no_network(no_hub: None) -> None:
 
 
 def test_a_connection_that_is_never_taken_gives_up_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    over = threading.Event()
+
+    def never(*_: object, **__: object) -> None:
+        over.wait(20)
+        raise OSError
+
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr(hub_module, "CONNECT_S", 0.5)
-    monkeypatch.setattr(hub_module.socket, "create_connection", lambda *_, **__: time.sleep(20))
+    monkeypatch.setattr(hub_module.socket, "create_connection", never)
     started = time.monotonic()
     assert failure().kind == "network"
     assert time.monotonic() - started < 2
+    over.set()
 
 
 def test_a_proxy_is_asked_instead_of_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
