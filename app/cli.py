@@ -197,10 +197,10 @@ def _usage(error: Any) -> None:
 
 def main() -> None:
     """The entry point of the installed command."""
-    from app.console import log_to_file
+    from app.console import log_threads, log_to_file
 
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     log_to_file()
+    log_threads()
     code = invoke(sys.argv[1:])
     for stream in (sys.stdout, sys.stderr):
         try:

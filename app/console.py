@@ -146,6 +146,16 @@ def log_to_file() -> None:
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
 
 
+def log_threads() -> None:
+    """What ends another thread goes to the log too, instead of as a traceback to the terminal."""
+
+    def hook(args: threading.ExceptHookArgs) -> None:
+        if args.exc_value is not None:
+            log_text("".join(traceback.format_exception(args.exc_value)))
+
+    threading.excepthook = hook
+
+
 class Ticker:
     """Progress on stderr: one line that is rewritten on a terminal, else a line now and then."""
 

@@ -137,4 +137,6 @@ class Driver:
             if give_up_s is not None and time.monotonic() > give_up_s:
                 return
             if not events and not getattr(self._client, "alive", True):
-                raise EngineError("The engine has ended unexpectedly.", "The log says more: see `specchat doctor`.", kind="internal")
+                raise EngineError(
+                    "The engine has ended unexpectedly.", "specchat.log says why; `specchat doctor` shows where.", kind="internal"
+                )

@@ -198,3 +198,25 @@ def test_the_chat_is_not_opened_without_a_terminal(env: dict[str, str]) -> None:
     assert process.returncode == 2
     assert process.stdout == b""
     assert process.stderr.startswith(b"error: The chat needs a terminal")
+
+
+def test_a_dying_engine_thread_is_a_sentence_and_goes_to_the_log(env: dict[str, str], tmp_path: Path) -> None:
+    code = (
+        "import app.run, engine.client\n"
+        "def run(self): raise ImportError('libcudart is missing')\n"
+        "engine.client.EngineClient._run = run\n"
+        "from app.cli import main\nmain()"
+    )
+    process = subprocess.run(
+        [sys.executable, "-c", code, "run", "Hi", "-t", str(tmp_path / "some.gguf")],
+        env=env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=30,
+        check=False,
+    )
+    assert process.returncode == 1
+    error, hint = process.stderr.decode().splitlines()
+    assert "ended unexpectedly" in error
+    assert "specchat.log" in hint
+    assert "libcudart is missing" in (tmp_path / "home" / "logs" / "specchat.log").read_text()
