@@ -106,6 +106,11 @@ class Meter:
         self._tally, self._prefill = Tally(), None
 
     @property
+    def prompt_tokens(self) -> int:
+        """Tokens of the prompt, as far as they are known."""
+        return self._prefill.total if self._prefill else 0
+
+    @property
     def speedup(self) -> float | None:
         """Average rate / plain rate, once both are known and something was drafted."""
         if not self._plain_s or not self._tally.drafted or not self._tally.tok_per_s:
@@ -115,7 +120,7 @@ class Meter:
     def numbers(self) -> Numbers:
         """What to show now."""
         tally, prefill = self._tally, self._prefill
-        if self._loading is not None and not tally_running(self.writing, tally):
+        if self._loading is not None and not _running(self.writing, tally):
             loading = self._loading
             return Numbers("LOAD", loading.stage, loading.done, loading.total, loading.unit, memory=self._memory)
         if self.writing and not tally.steps:
@@ -136,6 +141,6 @@ class Meter:
         )
 
 
-def tally_running(writing: bool, tally: Tally) -> bool:
+def _running(writing: bool, tally: Tally) -> bool:
     """A reply is being written: its numbers go before those of a drafter that loads beside it."""
     return writing and tally.steps > 0

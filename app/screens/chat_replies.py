@@ -5,6 +5,7 @@ from __future__ import annotations
 from app.screens.chat_loads import LoadFlow
 from app.screens.failures import reply_panel
 from app.widgets.messages import Reply, Title, UserMessage
+from engine.catalog.specs import NONE
 from engine.protocol import Done, Failed, Generate, Prefill, Step
 
 
@@ -165,6 +166,8 @@ class ReplyFlow(LoadFlow):
             await self.start(self.chat.request(trim=True))
         elif name == "refuse":
             await self.unanswered()
+        elif name == "plain":
+            await self.swap(NONE)
 
     held_text = ""
 

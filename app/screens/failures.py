@@ -29,7 +29,7 @@ def reply_panel(event: Failed, *, drafting: bool) -> Panel:
     """A reply failed."""
     if event.kind == "too_long":
         return _too_long(event)
-    ways = [("Go on without a drafter", "no_drafter")] if event.kind == "memory" and drafting else []
+    ways = [("Go on without a drafter", "plain")] if event.kind == "memory" and drafting else []
     return _panel(event, ways)
 
 

@@ -57,7 +57,7 @@ def model_list(catalog: Catalog, surroundings: Surroundings, loaded: Loaded) -> 
 
 
 def _about(spec: ModelSpec, surroundings: Surroundings) -> str:
-    parts = [spec.kind] if spec.role == "drafter" else []
+    parts: list[str] = [spec.kind] if spec.role == "drafter" else []
     parts += [f"{spec.params:g} B"] if spec.params else []
     if surroundings.on_disk(spec):
         parts.append("on this machine")

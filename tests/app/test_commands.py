@@ -1,0 +1,120 @@
+"""The table of commands: complete, consistent, and the source of everything that names a command."""
+
+from __future__ import annotations
+
+import pytest
+from textual.binding import Binding
+
+from app.commands import (
+    BY_SLASH,
+    COMMANDS,
+    Situation,
+    bindings,
+    completions,
+    help_text,
+    key_bar,
+    key_label,
+    parse,
+)
+from app.screens.chat import ChatScreen
+from app.tui import SpecChat
+from app.widgets.prompt import Prompt
+
+ASKED_FOR = ("draft", "model", "new", "quit", "help", "stop", "k", "temp", "seed", "system", "copy", "retry")
+
+
+def nothing(name: str) -> list[tuple[str, str]]:
+    return []
+
+
+def test_every_command_can_be_carried_out() -> None:
+    """Each has a method of its name, and no key or slash word is used twice in one place."""
+    for command in COMMANDS:
+        if command.bind and command.where != "app":
+            assert callable(getattr(ChatScreen, f"do_{command.name}")), command.name
+    assert len({command.name for command in COMMANDS}) == len(COMMANDS)
+    assert len(BY_SLASH) == sum(bool(command.slash) for command in COMMANDS)
+    keys = [key for command in COMMANDS for key in command.keys.split(",") if key]
+    assert len(set(keys)) == len(keys)
+    assert set(ASKED_FOR) <= set(BY_SLASH)
+
+
+def test_bindings_come_from_the_table_with_ids() -> None:
+    """Every bound key of the screen, the prompt and the application has the id of its command."""
+    for where, owner in (("chat", ChatScreen), ("prompt", Prompt), ("app", SpecChat)):
+        made = [binding for binding in bindings(where) if isinstance(binding, Binding)]  # type: ignore[arg-type]
+        wanted = {command.name for command in COMMANDS if command.where == where and command.keys and command.bind}
+        assert {binding.id for binding in made} == wanted
+        assert owner.BINDINGS == bindings(where)  # type: ignore[arg-type]
+
+
+def test_help_names_every_key_and_slash_command() -> None:
+    text = help_text()
+    for command in COMMANDS:
+        assert command.help in text
+        if command.slash:
+            assert f"`/{command.slash}" in text
+        for key in filter(None, command.keys.split(",")):
+            assert key_label(key) in text
+
+
+@pytest.mark.parametrize(
+    ("text", "command", "argument"),
+    [
+        ("/draft", "draft", ""),
+        ("/draft  off ", "draft", "off"),
+        ("/DRAFT off", "draft", "off"),
+        ("/system two words\nand a line", "system", "two words\nand a line"),
+        ("/k 5", "k", "5"),
+    ],
+)
+def test_parse_commands(text: str, command: str, argument: str) -> None:
+    typed = parse(text)
+    assert typed.command is not None
+    assert (typed.command.name, typed.argument, typed.prompt, typed.error) == (command, argument, "", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "prompt"), [("hello /draft", "hello /draft"), ("//draft off", "/draft off"), (" /draft", " /draft"), ("//", "/")]
+)
+def test_parse_prompts(text: str, prompt: str) -> None:
+    typed = parse(text)
+    assert (typed.command, typed.prompt, typed.error) == (None, prompt, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "near"),
+    [("/drft", "/draft"), ("/modle x", "/model"), ("/retyr", "/retry"), ("/usr/bin/env", "/help"), ("/", "/help"), ("/ x", "/help")],
+)
+def test_unknown_commands_name_the_nearest(text: str, near: str) -> None:
+    """And they are never a prompt."""
+    typed = parse(text)
+    assert typed.command is None
+    assert typed.prompt == ""
+    assert near in typed.error
+
+
+def test_completions() -> None:
+    """Commands by prefix, arguments by choice, nothing for texts, literal slashes and several lines."""
+    assert [text for text, _ in completions("/s", nothing)] == ["/stop", "/seed ", "/system "]
+    assert completions("/draft q", lambda name: [("qwen", "a model"), ("off", "plain")]) == [("/draft qwen", "a model")]
+    assert [text for text, _ in completions("/", nothing)] == [f"/{c.slash}" + (" " if c.usage else "") for c in BY_SLASH.values()]
+    for text in ("s", "//s", "/s\nx", "/nothing x", "/new x", ""):
+        assert completions(text, nothing) == []
+
+
+def test_conditions() -> None:
+    """What is not possible says why, and the key bar leaves it out."""
+    idle, busy = Situation(ready=True, turns=1, text=True), Situation(ready=True, generating=True, turns=1)
+    assert BY_SLASH["stop"].when(idle) == "Nothing is running."
+    assert BY_SLASH["stop"].when(busy) == ""
+    assert BY_SLASH["new"].when(busy) == BY_SLASH["retry"].when(busy) == "Not while a reply is written: Esc stops it."
+    assert BY_SLASH["retry"].when(Situation(ready=True)) == "There is no question to answer again."
+    assert BY_SLASH["retry"].when(Situation(turns=1)) == "No model is loaded yet."
+    assert BY_SLASH["copy"].when(Situation()) == "There is no reply to copy yet."
+    for always in ("draft", "k", "temp", "seed", "system", "help", "quit"):
+        assert BY_SLASH[always].when(busy) == ""
+    assert ("Esc", "stop") not in key_bar(idle)
+    assert key_bar(busy)[0] == ("Esc", "stop")
+    assert ("^N", "new") in key_bar(idle)
+    assert ("^N", "new") not in key_bar(busy)
