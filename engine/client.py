@@ -55,31 +55,48 @@ class Outbox:
         return events
 
 
+class Stopper:
+    """Who may go on: a stop reaches every command that was sent before it, running or waiting, and none after."""
+
+    def __init__(self) -> None:
+        self._stopped = 0
+
+    def stop(self, sent: int) -> None:
+        """Stop all commands up to this number."""
+        self._stopped = max(self._stopped, sent)
+
+    def stopped(self, number: int) -> bool:
+        """Whether the command of this number shall end."""
+        return number <= self._stopped
+
+
 class EngineClient:
     """The engine on its own daemon thread, which imports, loads and runs everything with a tensor (DESIGN 10)."""
 
     def __init__(self) -> None:
-        self._commands: SimpleQueue[Command | None] = SimpleQueue()
+        self._commands: SimpleQueue[tuple[int, Command] | None] = SimpleQueue()
         self._outbox = Outbox()
-        self._cancel = threading.Event()
+        self._stopper = Stopper()
+        self._sent = 0
         self._thread = threading.Thread(target=self._run, name="specchat-engine", daemon=True)
         self._started = False
 
     def _run(self) -> None:
         from engine.thread import serve
 
-        serve(self._commands, self._outbox, self._cancel)
+        serve(self._commands, self._outbox, self._stopper)
 
     def send(self, command: Command) -> None:
         """Queue a command. Answers come as events."""
         if not self._started:
             self._started = True
             self._thread.start()
-        self._commands.put(command)
+        self._sent += 1
+        self._commands.put((self._sent, command))
 
     def stop(self) -> None:
-        """Stop what is running, at the next step, chunk or tensor. What was written so far is kept."""
-        self._cancel.set()
+        """Stop what is running or waiting, at the next step, chunk or tensor. What was written so far is kept."""
+        self._stopper.stop(self._sent)
 
     def drain(self) -> list[Event]:
         """All waiting events, oldest first; never waits."""
@@ -91,7 +108,7 @@ class EngineClient:
 
     def close(self, timeout_s: float = 2.0) -> None:
         """Stop and let the thread end; it is a daemon, so a stuck kernel cannot hold the process."""
-        self._cancel.set()
+        self.stop()
         if self._started:
             self._commands.put(None)
             self._thread.join(timeout_s)

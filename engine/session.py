@@ -18,6 +18,7 @@ from engine.speculation.control import Controller
 from engine.speculation.draft import Context, Drafter
 from engine.speculation.loop import Emitted, Limits, StepResult, generate
 from engine.speculation.sampling import Filters, Picker
+from engine.stats import Tally
 from engine.text import Detokenizer
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class Session:
         self.control = control
         self.loaded = Loaded()
         self._stop = tuple(stop)
+        self.tally = Tally()  # of the last reply
         self._ids: list[int] = []  # prompt and reply so far; the cache holds the first target.length of them
 
     # --- one reply ---------------------------------------------------------------------------------------------------
@@ -87,7 +89,8 @@ class Session:
         if whole:
             drafter_now()  # reading the prompt is not part of decoding
         prefill_s = perf_counter() - begun
-        writer = _Writer(command, self.tokenizer.decode, (*self._stop, *command.stop), emit, prompt if command.carry_on else ())
+        self.tally = Tally()
+        writer = _Writer(command, self.tokenizer.decode, (*self._stop, *command.stop), emit, prompt if command.carry_on else (), self.tally)
         reason: FinishReason = "cancelled"
         if whole:
             most = command.max_tokens if command.max_tokens is not None else self.target.context
@@ -193,11 +196,13 @@ class Session:
 class _Writer:
     """Turns step results into Step events."""
 
-    def __init__(self, command: Generate, decode: Callable[[list[int]], str], stop: Sequence[str], emit: Emit, before: Sequence[int]) -> None:
+    def __init__(
+        self, command: Generate, decode: Callable[[list[int]], str], stop: Sequence[str], emit: Emit, before: Sequence[int], tally: Tally
+    ) -> None:
         self.detokenizer = Detokenizer(decode, stop, before)
         self.stop_id: int | None = None
         self._segments: list[Segment] = []
-        self._reply, self._emit, self._index = command.reply, emit, 0
+        self._reply, self._emit, self._index, self._tally = command.reply, emit, 0, tally
 
     def push(self, token: Emitted) -> bool:
         """One token; False when it completed a stop string."""
@@ -209,23 +214,23 @@ class _Writer:
         self._index += 1
         self.stop_id = result.stop_id
         segments, self._segments = self._segments, []
-        self._emit(
-            Step(
-                reply=self._reply,
-                index=self._index,
-                segments=tuple(segments),
-                emitted=result.emitted,
-                drafted=result.drafted,
-                accepted=result.accepted,
-                nodes=result.nodes,
-                draft_s=result.draft_s,
-                verify_s=result.verify_s,
-                bridge_s=result.bridge_s,
-                other_s=result.other_s,
-                at_s=result.at_s,
-                note=result.note,
-            )
+        step = Step(
+            reply=self._reply,
+            index=self._index,
+            segments=tuple(segments),
+            emitted=result.emitted,
+            drafted=result.drafted,
+            accepted=result.accepted,
+            nodes=result.nodes,
+            draft_s=result.draft_s,
+            verify_s=result.verify_s,
+            bridge_s=result.bridge_s,
+            other_s=result.other_s,
+            at_s=result.at_s,
+            note=result.note,
         )
+        self._tally.add(step)
+        self._emit(step)
 
 
 def _sampling(filters: Filters) -> Sampling:

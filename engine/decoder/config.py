@@ -72,7 +72,7 @@ def from_hf(config: Any) -> DecoderConfig:
     names = {"silu": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
     if activation not in names:
         raise EngineError(f"The activation {activation!r} of {family} is not supported.", kind="architecture")
-    scale = getattr(config, "query_pre_attn_scalar", None) if gemma else head_dim
+    scale: float = config.query_pre_attn_scalar if gemma else head_dim
     return DecoderConfig(
         family=family,
         vocab_size=config.vocab_size,

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -270,7 +271,7 @@ class Int8Exact:
 
 
 @functools.cache
-def nf4_kernel() -> ctypes._CFuncPtr | None:
+def nf4_kernel() -> Callable[..., None] | None:
     """bitsandbytes' CPU kernel, where the library has it and the processor runs it; else None."""
     try:
         from bitsandbytes.cextension import lib

@@ -17,6 +17,7 @@ PRIOR_WEIGHT = 4.0
 MEMORY = 0.97  # how fast old steps fade
 PROBE_FIRST, PROBE_MOST = 24, 384  # plain steps until an idle drafter is tried again
 PROBE_STEPS = 4  # steps of one trial
+QUIET = 100  # steps between two announcements of one drafter
 
 
 class Cost:
@@ -29,6 +30,11 @@ class Cost:
         """One more measurement. A single slow pass (another program, a page fault) moves the mean only a little."""
         old = self._mean.get(size)
         self._mean[size] = seconds if old is None else old + 0.1 * (min(seconds, 3.0 * old) - old)
+
+    @property
+    def known(self) -> bool:
+        """Whether anything was measured."""
+        return bool(self._mean)
 
     def at(self, size: int) -> float:
         """Expected seconds; 0 when nothing was measured yet."""
@@ -60,6 +66,8 @@ class Source:
     idle: int = 0  # plain steps since it was turned off
     wait: int = PROBE_FIRST
     trial: int = 0  # steps left of a trial
+    tested: bool = False  # a trial has ended and was not judged yet
+    told: int | None = None  # when its last change was announced
     steps: int = 0
 
     def survival(self, i: int) -> float:
@@ -86,13 +94,17 @@ class Source:
 class Controller:
     """Decides the budget of each source. Lives as long as the target; `k` fixes the length and switches it off."""
 
-    def __init__(self, verify: dict[int, float] | None = None) -> None:
-        self.verify = Cost(verify)
+    def __init__(self) -> None:
+        self.verify = Cost()
         self.other = Cost()
         self.sources: dict[str, Source] = {}
         self.k: int | None = None
         self.most = MOST_NODES
         self.notices: list[str] = []
+
+    def measured(self, costs: dict[int, float]) -> None:
+        """Seconds of a pass by its number of rows, timed at load."""
+        self.verify = Cost(costs)
 
     def source(self, name: str) -> Source:
         return self.sources.setdefault(name, Source())
@@ -128,19 +140,29 @@ class Controller:
         k, gain = self.best(name)
         if source.trial > 0:
             return k
-        if source.on and source.steps >= PROBE_STEPS and gain < GAIN_OFF:
-            source.on, source.idle = False, 0
-            self.notices.append(f"{name} does not pay here (expected {gain:.2f}x): drafting is off, plain decoding goes on.")
-        elif not source.on and gain > GAIN_ON:
-            source.on, source.wait = True, PROBE_FIRST
-            self.notices.append(f"{name} pays again (expected {gain:.2f}x): drafting is on.")
         if source.on:
+            if source.steps >= PROBE_STEPS and gain < GAIN_OFF:
+                source.on, source.idle = False, 0
+                self._tell(source, f"{name} does not pay here (expected {gain:.2f}x): drafting is off, plain decoding goes on.")
+                return 0
             return k
+        if source.tested:  # a trial has just ended: only new experience can turn it on again
+            source.tested = False
+            if gain > GAIN_ON:
+                source.on, source.wait = True, PROBE_FIRST
+                self._tell(source, f"{name} pays again (expected {gain:.2f}x): drafting is on.")
+                return k
         source.idle += 1
         if source.idle >= source.wait:
             source.idle, source.wait, source.trial = 0, min(2 * source.wait, PROBE_MOST), PROBE_STEPS
             return k
         return 0
+
+    def _tell(self, source: Source, text: str) -> None:
+        """Say it, unless it was said a moment ago."""
+        if source.told is None or source.steps + source.idle - source.told > QUIET:
+            self.notices.append(text)
+        source.told = source.steps + source.idle
 
     def learn(self, name: str, nodes: int, depth: int, accepted: int, draft_s: float, verify_s: float, other_s: float) -> None:
         """One step is over. `name` is empty for a plain step."""
@@ -151,7 +173,9 @@ class Controller:
         source = self.source(name)
         source.draft.add(nodes, draft_s)
         source.learn(depth, accepted)
-        source.trial = max(0, source.trial - 1)
+        if source.trial > 0:
+            source.trial -= 1
+            source.tested = source.trial == 0
 
     def take_notices(self) -> list[str]:
         """Decisions since the last call, one sentence each."""

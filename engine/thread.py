@@ -1,0 +1,328 @@
+"""The engine thread: owns all state with a tensor in it, takes commands, puts events. The only try/except around tensors is here.
+
+Everything that imports torch happens on this thread (DESIGN 10). A failed command leaves what was loaded as it was, unless `lost` says
+otherwise; the thread itself never dies of a command.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import traceback
+from collections import deque
+from queue import Empty, SimpleQueue
+from time import perf_counter
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # before any import below: libraries look for kernels and updates on the hub otherwise
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it warns of optional kernels on the hub that we never use
+_begun = perf_counter()
+import torch  # noqa: E402
+
+from engine.catalog import fit, measured  # noqa: E402
+from engine.catalog.specs import NONE, ModelSpec  # noqa: E402
+from engine.client import Outbox, Stopper  # noqa: E402
+from engine.decoder.opened import Opened, open_target  # noqa: E402
+from engine.drafters import registry  # noqa: E402
+from engine.errors import EngineError  # noqa: E402
+from engine.logs import log_failure  # noqa: E402
+from engine.machine import device_memory, free_memory, is_out_of_memory, resolve_device, use_physical_cores  # noqa: E402
+from engine.protocol import (  # noqa: E402
+    Command,
+    Done,
+    Failed,
+    Generate,
+    Load,
+    Loading,
+    LoadOptions,
+    Memory,
+    Notice,
+    Ready,
+    SwapDrafter,
+    Unload,
+    Unloaded,
+)
+from engine.session import Session  # noqa: E402
+from engine.speculation.control import Controller  # noqa: E402
+
+IMPORT_S = perf_counter() - _begun
+Queue = SimpleQueue[tuple[int, Command] | None]
+WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16)  # numbers of rows whose cost is measured at load
+
+
+def serve(commands: Queue, outbox: Outbox, stopper: Stopper) -> None:
+    """Run until None comes."""
+    Engine(commands, outbox, stopper).run()
+
+
+REMEMBER_TOKENS = 48  # shorter replies say little about a drafter's speed
+
+
+class Engine:
+    """See the module."""
+
+    def __init__(self, commands: Queue, outbox: Outbox, stopper: Stopper) -> None:
+        self._commands, self._out, self._stopper = commands, outbox, stopper
+        self._waiting: deque[tuple[int, Command]] = deque()
+        self._closing = False
+        self._session: Session | None = None
+        self._opened: Opened | None = None
+        self._options = LoadOptions()
+        self._spec = NONE
+        self._draft_quant = ""
+        use_physical_cores()
+
+    # --- commands ----------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Take one command after the other."""
+        while (item := self._next()) is not None:
+            number, command = item
+            reply = command.reply if isinstance(command, Generate) else None
+            lost: tuple[str, ...] = ()
+            try:
+                self._handle(number, command)
+            except BaseException as error:
+                if isinstance(command, Load) and self._session is None:
+                    lost = ("target",)
+                self._out.put(failure(error, reply, lost))
+        self._unload()
+
+    def _next(self) -> tuple[int, Command] | None:
+        if self._closing:
+            return None
+        return self._waiting.popleft() if self._waiting else self._commands.get()
+
+    def _poll(self) -> None:
+        """Take in what has arrived, without waiting."""
+        try:
+            while True:
+                item = self._commands.get_nowait()
+                if item is None:
+                    self._closing = True
+                    return
+                self._waiting.append(item)
+        except Empty:
+            return
+
+    def _handle(self, number: int, command: Command) -> None:
+        match command:
+            case Load():
+                self._load(number, command)
+            case SwapDrafter():
+                self._swap(number, command)
+            case Generate():
+                self._generate(number, command)
+            case Unload():
+                self._unload()
+                self._out.put(Unloaded())
+
+    def _progress(self, stage: str, done: int, total: int) -> None:
+        self._out.put(Loading(stage, done, total, "B" if total > 10_000 else ""))
+
+    # --- loading -----------------------------------------------------------------------------------------------------
+
+    def _load(self, number: int, command: Load) -> None:
+        begun = perf_counter()
+        self._unload()
+        self._out.put(Loading("Looking at the model"))
+        options = command.options
+        device = resolve_device(options.device)
+        path = registry.where(command.target)
+        context, drafter, notes = self._plan(command, device)
+        opened = open_target(command.target, path, device, options, context, self._progress, lambda: self._stopper.stopped(number))
+        self._opened, self._options, self._spec = opened, options, command.target
+        notes += opened.notes
+        self._session = Session(opened.target, opened.tokenizer, opened.sampling, command.target.stop + opened.tokenizer.stop, Controller())
+        problem: Failed | None = None
+        try:
+            notes += self._build(number, drafter, command.method)
+        except BaseException as error:
+            problem = failure(error, None, ("drafter",))
+        self._measure()
+        if problem is not None:
+            self._out.put(problem)
+        self._out.put(self._ready(notes, perf_counter() - begun))
+
+    def _plan(self, command: Load, device: torch.device) -> tuple[int | None, ModelSpec, tuple[str, ...]]:
+        """Context and drafter that fit into memory. The drafter is dropped before the target, a context nobody asked for is cut."""
+        options, drafter = command.options, command.drafter
+        path = registry.where(command.target)
+        context = options.context or command.target.context
+        notes: tuple[str, ...] = ()
+        for _ in range(3):
+            need = fit.estimate(path, quant=options.quant, head=options.head, context=context or 4096, device=str(device))
+            beside = self._drafter_fit(drafter, options, context or 4096, device)
+            free, _total = fit.available(str(device))
+            try:
+                fit.check(need, beside, free)
+            except EngineError as error:
+                if error.numbers.get("drop_drafter"):
+                    notes += (f"{drafter.name} was left out: {error.message}",)
+                    drafter = NONE
+                elif options.context is None and error.numbers.get("context"):
+                    context = int(error.numbers["context"])
+                    notes += (f"The context is {context} tokens: more does not fit into memory.",)
+                else:
+                    raise
+            else:
+                break
+        return context, drafter, notes
+
+    def _drafter_fit(self, drafter: ModelSpec, options: LoadOptions, context: int, device: torch.device) -> fit.Fit | None:
+        path = registry.hub.locate(drafter) if drafter.kind == "model" else None
+        if path is None:
+            return None
+        own = str(resolve_device(options.draft_device)) if options.draft_device != "auto" else str(device)
+        if own != str(device):
+            return None
+        quant = options.draft_quant if options.draft_quant != "auto" else options.quant
+        return fit.without_libraries(fit.estimate(path, quant=quant, context=context, device=own), own)
+
+    def _build(self, number: int, drafter: ModelSpec, method: str) -> tuple[str, ...]:
+        """Put a drafter beside the target; the old one stays when this fails."""
+        session, opened = self._session, self._opened
+        assert session is not None
+        assert opened is not None
+        notes: tuple[str, ...] = ()
+        if session.target.max_nodes == 0 and drafter.kind != "none":
+            notes, drafter = (f"Without a drafter: {self._spec.name} cannot take back tokens.",), NONE
+        beside = registry.Beside(
+            self._spec, opened.tokenizer, session.target.vocab_size, session.target.context, opened.device, opened.scheme
+        )
+        device = opened.device if self._options.draft_device == "auto" else resolve_device(self._options.draft_device)
+        built = registry.build(drafter, method, beside, device, self._options, self._progress, lambda: self._stopper.stopped(number))
+        if session.loaded.drafter is not None:
+            session.loaded.drafter.close()
+        session.loaded.drafter = built.drafter
+        self._draft_quant = built.quant
+        free_memory()
+        return notes + built.notes
+
+    def _measure(self) -> None:
+        """What a pass costs by its number of rows, on this machine, with this model: the controller decides by it."""
+        session = self._session
+        assert session is not None
+        session.control.most = 0
+        if session.loaded.drafter is None or session.control.verify.known:
+            return
+        self._out.put(Loading("Measuring this machine"))
+        target = session.target
+        costs: dict[int, float] = {}
+        held = target.length
+        for width in (1, *WIDTHS):  # the first pass warms up
+            if width > target.max_nodes + 1:
+                break
+            begun = perf_counter()
+            target.verify(torch.zeros(width, dtype=torch.int64), tuple(range(width - 1))).argmax(-1).tolist()
+            costs[width] = perf_counter() - begun
+        target.truncate(held)
+        session.control.measured(costs)
+
+    def _swap(self, number: int, command: SwapDrafter) -> None:
+        if self._session is None:
+            raise EngineError(
+                "No model is loaded, so there is nothing to draft for.", "Load a target first: /model NAME.", kind="not_loaded"
+            )
+        begun = perf_counter()
+        notes = self._build(number, command.drafter, command.method)
+        self._measure()
+        self._out.put(self._ready(notes, perf_counter() - begun))
+
+    def _unload(self) -> None:
+        if self._session is not None:
+            if self._session.loaded.drafter is not None:
+                self._session.loaded.drafter.close()
+            self._session.target.close()
+        self._session = self._opened = None
+        free_memory()
+
+    def _ready(self, notes: tuple[str, ...], load_s: float) -> Ready:
+        session, opened = self._session, self._opened
+        assert session is not None
+        assert opened is not None
+        name, method = registry.describe(session.loaded.drafter)
+        return Ready(
+            target=self._spec.name,
+            drafter=name,
+            method=method,
+            device=str(opened.device),
+            quant=opened.scheme,
+            head=opened.head_scheme,
+            draft_quant=self._draft_quant,
+            context=session.target.context,
+            sampling=opened.sampling,
+            exact=session.target.exact,
+            memory=self._memory(session),
+            notes=notes,
+            load_s=load_s,
+            import_s=IMPORT_S,
+        )
+
+    def _memory(self, session: Session) -> Memory:
+        assert self._opened is not None
+        own = session.memory()
+        used, total = device_memory(self._opened.device)
+        return Memory(own.target, own.drafter, own.kv, used, total)
+
+    # --- a reply -----------------------------------------------------------------------------------------------------
+
+    def _generate(self, number: int, command: Generate) -> None:
+        session = self._session
+        if session is None or self._opened is None:
+            raise EngineError("No model is loaded.", "Load one first: /model NAME.", kind="not_loaded")
+
+        def between() -> None:
+            """Hot swap: a drafter that was asked for during the reply takes over at the next step."""
+            self._poll()
+            while self._waiting and isinstance(self._waiting[0][1], SwapDrafter):
+                other, swap = self._waiting.popleft()
+                try:
+                    self._handle(other, swap)
+                except EngineError as error:
+                    self._out.put(failure(error, None, ()))
+
+        def cancelled() -> bool:
+            return self._stopper.stopped(number) or self._closing
+
+        done = session.reply(command, self._out.put, cancelled, between)
+        self._remember(done)
+        self._out.put(done)
+        for text in session.control.take_notices():
+            self._out.put(Notice(text, command.reply))
+
+    def _remember(self, done: Done) -> None:
+        """Keep the measured speed-up of this pair: `auto` chooses by it."""
+        assert self._opened is not None
+        tally = self._session.tally if self._session is not None else None
+        if done.drafter == "none" or done.plain_s is None or tally is None or tally.emitted < REMEMBER_TOKENS:
+            return
+        speedup = tally.tok_per_s * done.plain_s
+        measured.remember(self._spec.name, done.drafter, self._opened.scheme, self._opened.device.type, speedup, tally.emitted)
+
+
+def failure(error: BaseException, reply: int | None, lost: tuple[str, ...]) -> Failed:
+    """Any exception as an event that says what to do."""
+    if isinstance(error, EngineError):
+        return Failed(error.message, error.hint, error.kind, error.detail, error.numbers, reply, lost)
+    free_memory()
+    if is_out_of_memory(error):
+        return Failed(
+            "There is not enough memory for this.",
+            "Drop the drafter (-d none), choose a smaller context or fewer bits (--quant nf4), or close other programs.",
+            "memory",
+            str(error),
+            {},
+            reply,
+            lost,
+        )
+    where = log_failure(error)
+    return Failed(
+        f"Something went wrong inside the engine: {type(error).__name__}: {error}",
+        f"The details are in {where}." if where else "The log could not be written.",
+        "internal",
+        "".join(traceback.format_exception(error)),
+        {},
+        reply,
+        lost,
+    )
