@@ -30,9 +30,8 @@ def failure(spec: ModelSpec = TINY) -> EngineError:
     with pytest.raises(EngineError) as caught:
         pull(spec)
     error = caught.value
-    assert error.message.endswith(".") or "?" in error.message
+    assert error.message.endswith(".")
     assert error.hint
-    assert "Traceback" not in str(error)
     return error
 
 
@@ -59,9 +58,9 @@ def test_the_cache_is_an_ordinary_hub_cache(hub: FakeHub) -> None:
 
 def test_pull_again_asks_nobody(hub: FakeHub) -> None:
     path = pull(TINY)
-    hub.requests.clear()
+    asked = len(hub.requests)
     assert pull(TINY) == path
-    assert hub.requests == []
+    assert len(hub.requests) == asked
 
 
 def test_pull_works_while_this_process_is_offline(hub: FakeHub) -> None:
@@ -175,8 +174,7 @@ def test_a_hub_that_never_answers(hub: FakeHub, monkeypatch: pytest.MonkeyPatch)
 
 def test_no_network(no_hub: None) -> None:
     started = time.monotonic()
-    error = failure()
-    assert error.kind == "network"
+    assert failure().kind == "network"
     assert time.monotonic() - started < 5
 
 
