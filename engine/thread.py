@@ -22,7 +22,7 @@ import torch  # noqa: E402
 from engine.catalog import fit, measured  # noqa: E402
 from engine.catalog.specs import NONE, ModelSpec  # noqa: E402
 from engine.client import Outbox, Stopper  # noqa: E402
-from engine.decoder.opened import Opened, open_target  # noqa: E402
+from engine.decoder.opened import DEFAULT_CONTEXT, Opened, open_target  # noqa: E402
 from engine.drafters import registry  # noqa: E402
 from engine.errors import EngineError  # noqa: E402
 from engine.logs import log_failure  # noqa: E402
@@ -144,15 +144,15 @@ class Engine:
             self._out.put(problem)
         self._out.put(self._ready(notes, perf_counter() - begun))
 
-    def _plan(self, command: Load, device: torch.device) -> tuple[int | None, ModelSpec, tuple[str, ...]]:
+    def _plan(self, command: Load, device: torch.device) -> tuple[int, ModelSpec, tuple[str, ...]]:
         """Context and drafter that fit into memory. The drafter is dropped before the target, a context nobody asked for is cut."""
         options, drafter = command.options, command.drafter
         path = registry.where(command.target)
-        context = options.context or command.target.context
+        context = options.context or min(command.target.context or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
         notes: tuple[str, ...] = ()
         for _ in range(3):
-            need = fit.estimate(path, quant=options.quant, head=options.head, context=context or 4096, device=str(device))
-            beside = self._drafter_fit(drafter, options, context or 4096, device)
+            need = fit.estimate(path, quant=options.quant, head=options.head, context=context, device=str(device))
+            beside = self._drafter_fit(drafter, options, context, device)
             free, _total = fit.available(str(device))
             try:
                 fit.check(need, beside, free)

@@ -36,7 +36,7 @@ def open_target(
     path: Path,
     device: torch.device,
     options: LoadOptions,
-    context: int | None,
+    context: int,
     progress: Callable[[str, int, int], None],
     cancelled: Callable[[], bool],
 ) -> Opened:
@@ -53,13 +53,13 @@ def open_target(
         from engine.decoder.hf import open_hf
 
         notes.append(f"{error.message} {error.hint}")
-        target, scheme, head_scheme, more = open_hf(path, device, quant, context or DEFAULT_CONTEXT)
+        target, scheme, head_scheme, more = open_hf(path, device, quant, context)
         notes += more
     else:
         most = weights.config.max_position
         if options.context is not None and options.context > most:
             notes.append(f"{spec.name} was made for {most} tokens of context, so --context {options.context} becomes {most}.")
-        target = LeanTarget(weights, min(context or DEFAULT_CONTEXT, most))
+        target = LeanTarget(weights, min(context, most))
         scheme, head_scheme = weights.scheme, weights.head_scheme
     return Opened(target, tokenizer, sampling_defaults(path), device, scheme, head_scheme, tuple(notes))
 
