@@ -99,3 +99,62 @@ def saved(case: str, folder: Path, seed: int = 0) -> tuple[Any, Path]:
     model = model_of(config_of(case), seed)
     model.save_pretrained(folder)
     return model, folder
+
+
+def as_gguf(model: Any, path: Path, arch: str, quantize: tuple[str, ...] = (), extra: dict[str, Any] | None = None) -> Path:
+    """Write a model as a GGUF file, with the changes that llama.cpp's converter makes. Names in `quantize` become Q8_0."""
+    from gguf import GGUFWriter
+    from gguf.constants import GGMLQuantizationType
+    from gguf.quants import quantize as packed
+
+    from engine.decoder.gguf import _GEMMA, _IN_LAYER, _TOP, OFFSET_NORMS, PERMUTED
+
+    config = model.config
+    writer = GGUFWriter(path, arch)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    writer.add_key_length(head_dim)
+    rope = config.rope_parameters.get("full_attention", config.rope_parameters)
+    writer.add_rope_freq_base(rope["rope_theta"])
+    writer.add_array("tokenizer.ggml.tokens", [f"t{i}" for i in range(config.vocab_size)])
+    writer.add_eos_token_id(2)
+    for key, value in (extra or {}).items():
+        if isinstance(value, torch.Tensor):
+            writer.add_tensor(key, value.numpy())
+        elif isinstance(value, str):
+            writer.add_string(f"{arch}.{key}", value)
+        elif isinstance(value, float):
+            writer.add_float32(f"{arch}.{key}", value)
+        else:
+            writer.add_uint32(f"{arch}.{key}", value)
+    names = {v: k for k, v in (_IN_LAYER | (_GEMMA if arch in OFFSET_NORMS else {})).items()} | {v: k for k, v in _TOP.items()}
+    for name, tensor in model.state_dict().items():
+        if name == "lm_head.weight" and config.tie_word_embeddings:
+            continue
+        stem, _, suffix = name.rpartition(".")
+        layer = ""
+        if stem.startswith("model.layers."):
+            _, _, number, stem = stem.split(".", 3)
+            layer = f"blk.{number}."
+        ours = "ffn_up" if stem == "mlp.gate_up_proj" else names[stem]
+        values = tensor.float().numpy()
+        if arch in PERMUTED and ours in ("attn_q", "attn_k"):
+            heads = config.num_attention_heads if ours == "attn_q" else config.num_key_value_heads
+            values = values.reshape(heads, 2, -1, *values.shape[1:]).swapaxes(1, 2).reshape(values.shape)
+        if arch in OFFSET_NORMS and ours.endswith("norm"):
+            values = values + 1
+        if ours in quantize and suffix == "weight":
+            writer.add_tensor(f"{layer}{ours}.{suffix}", packed(values, GGMLQuantizationType.Q8_0), raw_dtype=GGMLQuantizationType.Q8_0)
+        else:
+            writer.add_tensor(f"{layer}{ours}.{suffix}", values)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
