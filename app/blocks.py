@@ -1,12 +1,13 @@
 """Cuts streaming Markdown into closed blocks and one open block, so that only closed ones are drawn as Markdown (DESIGN 10).
 
 A block closes at a blank line, at the end of a code fence, or where a fence begins. Inside a fence nothing closes. Only whole lines
-count, so a chunk border can fall anywhere. `closed + open` is always exactly what was fed.
+count, so a chunk border can fall anywhere. The closed blocks and `open` are always exactly what was fed.
 """
 
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 _FENCE = re.compile(r"[ \t>]*(?:[-*+]|\d{1,9}[.)])?[ \t]*(`{3,}|~{3,})([^\n]*)")
 
@@ -20,26 +21,29 @@ class Blocks:
         self._text_seen = False  # something visible before `_scanned`
         self._fence = ""  # the run of ` or ~ that opened the fence we are in
 
-    def feed(self, text: str) -> str:
-        """Add text; returns the source of the blocks that closed by it, "" for none."""
+    def feed(self, text: str) -> list[str]:
+        """Add text; returns the sources of the blocks that closed by it."""
         self.open += text
-        cut = 0
+        cuts = [0]
         while (end := self.open.find("\n", self._scanned)) >= 0:
             line, start, self._scanned = self.open[self._scanned : end], self._scanned, end + 1
             if self._fence:
                 if self._closes(line):
-                    self._fence, cut, self._text_seen = "", end + 1, False
+                    self._fence, self._text_seen = "", False
+                    cuts.append(end + 1)
             elif match := _FENCE.match(line):
                 if match[1][0] == "~" or "`" not in match[2]:
                     self._fence = match[1]
-                    cut = start if self._text_seen else cut
+                    cuts += [start] if self._text_seen else []
                 self._text_seen = True
             elif not line.strip():
-                cut, self._text_seen = (end + 1, False) if self._text_seen else (cut, False)
+                cuts += [end + 1] if self._text_seen else []
+                self._text_seen = False
             else:
                 self._text_seen = True
-        closed, self.open = self.open[:cut], self.open[cut:]
-        self._scanned -= cut
+        closed = [self.open[start:end] for start, end in pairwise(cuts)]
+        self.open = self.open[cuts[-1] :]
+        self._scanned -= cuts[-1]
         return closed
 
     def _closes(self, line: str) -> bool:

@@ -6,6 +6,9 @@ once more as a whole. An old reply becomes one cheap widget (`freeze`). All text
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
+
 from markdown_it import MarkdownIt
 from rich.markdown import Markdown as RichMarkdown
 from textual.app import ComposeResult
@@ -18,6 +21,8 @@ from app.terminal import for_terminal, one_line
 
 FOLD_LINES = 24  # a longer prompt of the person is folded
 TAIL_LINES = 60
+LIVE_BLOCKS = 80  # of one reply
+PAINT_BLOCKS, PAINT_CHARACTERS = 16, 4_000  # drawn at a time
 
 
 def parser() -> MarkdownIt:
@@ -64,7 +69,7 @@ class Title(Static):
 
 
 class Reply(Vertical):
-    """One reply."""
+    """One reply. At most `LIVE_BLOCKS` or so of its blocks are live widgets; those before are drawn by one widget."""
 
     DEFAULT_CSS = """
     Reply { height: auto; margin: 0 0 1 0; }
@@ -78,9 +83,10 @@ class Reply(Vertical):
         self.exact = ""  # exact text so far
         self.frozen = False
         self._blocks = Blocks()
-        self._fresh = ""  # closed but not drawn yet
+        self._waiting: deque[str] = deque()  # blocks that are closed but not drawn yet
+        self._whole = True  # all drawn blocks are in one Markdown
         self.title = Title(who, "*")
-        self._markdown = Markdown(open_links=False, parser_factory=parser)
+        self._markdown = self._empty()
         self._tail = Static(classes="tail")
         self._foot = Static(classes="foot")
 
@@ -93,26 +99,54 @@ class Reply(Vertical):
     def feed(self, text: str) -> None:
         """Add text; `paint` draws it."""
         self.exact += text
-        self._fresh += self._blocks.feed(text)
+        self._waiting += self._blocks.feed(text)
 
     async def paint(self) -> None:
-        """Draw what has come since the last time."""
-        if closed := self._fresh:
-            self._fresh = ""
-            await self._markdown.append(for_terminal(closed))
+        """Draw what has come since the last time, or a good part of it where much has come at once."""
+        await self._draw_blocks()
         shown, left = tail(self._blocks.open, TAIL_LINES)
         above = f"… {left} lines above, shown when this block is complete\n" if left else ""
         self._tail.update(Content.assemble((above, "dim"), for_terminal(shown).rstrip("\n")))
-        self._tail.display = bool(shown.strip())
+        self._tail.display = bool(shown.strip()) and not self._waiting
 
     async def finish(self, text: str, foot: str = "") -> None:
-        """Draw the whole text once, as Markdown."""
-        self.exact = text
-        self._blocks, self._fresh = Blocks(), ""
+        """Draw the rest, a short reply once more as a whole: a later line can change how an earlier one is read."""
+        assert text.startswith(self.exact), "the segments joined are the text"
+        self.feed(text[len(self.exact) :])
+        self._waiting.append(self._blocks.open)
+        self._blocks = Blocks()
+        while self._waiting and not (self._whole and len(self._markdown.children) + len(self._waiting) <= LIVE_BLOCKS):
+            await self._draw_blocks()
+            await asyncio.sleep(0)
         with self.app.batch_update():
             self._tail.display = False
-            await self._markdown.update(for_terminal(text))
+            if self._waiting:
+                self._waiting.clear()
+                await self._markdown.update(for_terminal(text))
             self.foot(foot)
+
+    async def _draw_blocks(self) -> None:
+        source = ""
+        for _ in range(PAINT_BLOCKS):
+            if self._waiting and len(source) < PAINT_CHARACTERS:
+                source += self._waiting.popleft()
+        if not source:
+            return
+        await self._markdown.append(for_terminal(source))
+        if len(self._markdown.children) > LIVE_BLOCKS:
+            self._whole = False
+            with self.app.batch_update():
+                old, self._markdown = self._markdown, self._empty()
+                await self.mount(self._drawn(old.source), self._markdown, after=old)
+                await old.remove()
+
+    @staticmethod
+    def _empty() -> Markdown:
+        return Markdown(open_links=False, parser_factory=parser)
+
+    @staticmethod
+    def _drawn(source: str) -> Static:
+        return Static(RichMarkdown(source, hyperlinks=False), classes="frozen")
 
     def foot(self, text: str) -> None:
         """A line under the reply."""
@@ -120,12 +154,12 @@ class Reply(Vertical):
         self._foot.display = bool(text)
 
     async def freeze(self) -> None:
-        """Become cheap: one widget instead of one per block."""
+        """Become cheap: no block is a widget of its own any more."""
         if not self.frozen:
             self.frozen = True
-            drawn = Static(RichMarkdown(for_terminal(self.exact), hyperlinks=False), classes="frozen")
             with self.app.batch_update():
-                await self.mount(drawn, after=self._markdown)
+                await self.query(".frozen").remove()
+                await self.mount(self._drawn(for_terminal(self.exact)), after=self._markdown)
                 await self._markdown.remove()
                 await self._tail.remove()
 

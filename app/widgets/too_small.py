@@ -10,7 +10,9 @@ COLUMNS, ROWS = 60, 16
 class TooSmall(Static):
     """One sentence."""
 
-    DEFAULT_CSS = "TooSmall { display: none; height: 1fr; content-align: center middle; }"
+    DEFAULT_CSS = (
+        "TooSmall { display: none; layer: top; width: 100%; height: 100%; content-align: center middle; background: $background; }"
+    )
 
     def __init__(self) -> None:
         super().__init__(f"specchat needs a window of at least {COLUMNS} x {ROWS}.", markup=False)

@@ -45,7 +45,7 @@ def test_bindings_come_from_the_table_with_ids() -> None:
         made = [binding for binding in bindings(where) if isinstance(binding, Binding)]  # type: ignore[arg-type]
         wanted = {command.name for command in COMMANDS if command.where == where and command.keys and command.bind}
         assert {binding.id for binding in made} == wanted
-        assert owner.BINDINGS == bindings(where)  # type: ignore[arg-type]
+        assert bindings(where) == owner.BINDINGS  # type: ignore[arg-type]
 
 
 def test_help_names_every_key_and_slash_command() -> None:

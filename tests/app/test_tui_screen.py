@@ -1,0 +1,297 @@
+"""What is drawn: sizes, scrolling, hostile text, long replies, many messages, a full-speed engine."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from textual.widgets import Markdown
+
+from app.chat import ChatOptions
+from app.widgets.messages import Reply
+from app.widgets.too_small import TooSmall
+from engine.catalog.specs import NGRAM
+from tests.app.tui_world import BIG, SHORT, TRACES, World, ask, load_trace, scripted, started, wait_for
+
+MIXED = (
+    "Text before.\n\n```py\nfor i in range(3):\n    print(i)\n```\n\n- one\n- two\n\n| a | b |\n| --- | --- |\n| 1 | 2 |\n\nThe end.\n\n"
+)
+PARAGRAPHS = "".join(f"Paragraph {n} of a long reply.\n\n" for n in range(120))
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (60, 16), (200, 60)])
+async def test_sizes(size: tuple[int, int]) -> None:
+    """Header first, status and keys last, nothing wider than the window, the prompt inside."""
+    world = World(trace=load_trace(TRACES / "chat.json"))
+    async with world.app.run_test(size=size) as pilot:
+        await started(world, pilot)
+        await ask(world, pilot, "write fib")
+        rows = world.shown().split("\n")
+        assert len(rows) == size[1]
+        assert rows[0].startswith(" specchat")
+        assert "big" in rows[0]
+        assert "draft: ngram" in rows[0]
+        assert rows[-1].lstrip().startswith("Enter send")
+        assert rows[-2].lstrip().startswith("idle")
+        assert "tok/s" in rows[-2]
+        assert "Ask something" in rows[-3]
+        assert world.screen.transcript.size.height >= size[1] - 6
+
+
+async def test_resize_keeps_everything() -> None:
+    """From wide to narrow to too small and back."""
+    world = World(MIXED * 3)
+    async with world.app.run_test(size=(120, 40)) as pilot:
+        await started(world, pilot)
+        await ask(world, pilot, "go")
+        world.screen.prompt.put("unsent")
+        for size in ((80, 24), (60, 16), (59, 16), (60, 15), (20, 5), (120, 40)):
+            await pilot.resize_terminal(*size)
+            await pilot.pause()
+            small = size[0] < 60 or size[1] < 16
+            assert world.screen.query_one(TooSmall).display is small
+            assert ("specchat" in world.shown().split("\n")[0]) is not small
+            assert world.screen.focused is world.screen.prompt
+        assert world.screen.prompt.text == "unsent"
+        assert "unsent" in world.shown()
+        assert "The end." in world.shown()
+
+
+async def test_follows_only_at_the_end() -> None:
+    """New text is followed; scrolling up stops that, and the view does not move, not even when the reply ends; End resumes."""
+    world = World(scripted(PARAGRAPHS, step_s=0.02), speed=1.0)
+    async with world.app.run_test() as pilot:
+        await started(world, pilot)
+        world.screen.prompt.put("go")
+        await pilot.press("enter")
+        view = world.screen.transcript
+        await wait_for(pilot, lambda: view.max_scroll_y > 30)
+        await wait_for(pilot, lambda: view.below == 0)
+        await pilot.press("pageup")
+        await pilot.pause()
+        place = view.scroll_y
+        text_there = [row[:70].rstrip() for row in world.shown().split("\n")[2:12]]
+        assert view.below > 0
+        await wait_for(pilot, lambda: view.max_scroll_y > place + 60)
+        assert view.scroll_y == place
+        await wait_for(pilot, lambda: "lines below · ^End follows" in world.shown())
+        await wait_for(pilot, lambda: not world.screen.situation.generating, 30.0)
+        await pilot.pause(0.2)
+        assert view.scroll_y == place
+        assert [row[:70].rstrip() for row in world.shown().split("\n")[2:12]] == text_there
+        await pilot.press("ctrl+end")
+        await wait_for(pilot, lambda: view.below == 0)
+        assert "Paragraph 119" in world.shown()
+
+
+async def test_end_in_an_empty_prompt_follows_again() -> None:
+    world = World(PARAGRAPHS, PARAGRAPHS)
+    async with world.app.run_test() as pilot:
+        await started(world, pilot)
+        await ask(world, pilot, "go")
+        await wait_for(pilot, lambda: world.screen.transcript.below == 0)
+        await pilot.press("ctrl+home")
+        await wait_for(pilot, lambda: world.screen.transcript.scroll_y == 0)
+        await pilot.press("end")
+        await wait_for(pilot, lambda: world.screen.transcript.below == 0)
+
+
+async def test_page_up_with_nothing_to_scroll_does_not_stop_following() -> None:
+    world = World(PARAGRAPHS)
+    async with world.app.run_test() as pilot:
+        await started(world, pilot)
+        await pilot.press("pageup", "ctrl+home")
+        await ask(world, pilot, "go")
+        await wait_for(pilot, lambda: "Paragraph 119" in world.shown())
+
+
+async def test_the_end_is_the_same_as_one_drawing() -> None:
+    """After streaming word by word the blocks are those of the whole text drawn at once."""
+    text = MIXED * 2 + "1. a\n\n   more of a\n\n2. b\n   ```sh\n   ls\n   ```\n\n> quote\n\nlast"
+    world = World(scripted(text, step_s=0.01), speed=1.0)
+    async with world.app.run_test(size=(100, 50)) as pilot:
+        await started(world, pilot)
+        await ask(world, pilot, "go")
+        streamed = world.replies[0].query_one(Markdown)
+        whole = Markdown(text)
+        await world.screen.transcript.add(whole)
+        await pilot.pause()
+        assert [type(block) for block in streamed.children] == [type(block) for block in whole.children]
+        assert streamed.source == text
+
+
+async def test_while_streaming_closed_blocks_are_markdown_and_the_open_one_is_plain() -> None:
+    code = "\n".join(f"line_{n} = {n}" for n in range(200))
+    world = World(scripted(f"Before.\n\n```py\n{code}\n```\n\nAfter.", step_s=0.02), speed=1.0)
+    async with world.app.run_test(size=(80, 24)) as pilot:
+        await started(world, pilot)
+        world.screen.prompt.put("go")
+        await pilot.press("enter")
+        await wait_for(
+            pilot, lambda: "lines above, shown when this block is complete" in "".join(str(s.content) for s in world.screen.query(".tail"))
+        )
+        reply = world.replies[0]
+        assert reply.query_one(Markdown).source == "Before.\n\n"
+        assert reply.query(".tail").first().size.height <= 61
+        await wait_for(pilot, lambda: not world.screen.situation.generating, 30.0)
+        assert len(reply.query_one(Markdown).query("MarkdownFence")) == 1
+        assert not reply.query(".tail").first().display
+
+
+HOSTILE = [
+    "\x1b]52;c;aGVsbG8=\x07 and \x1b[2J\x1b[H and \x9b31m",
+    "[bold]not bold[/] [/foo] [@click=app.quit]x[/] [link=y] arr[0] = x[i]",
+    "<script>alert(1)</script> <b>html</b>\n\n<div>\nblock of html\n</div>",
+    "nul \x00 bell \x07 cr \r back \x08 del \x7f",
+    "bidi \u202egnirts\u202c \u2066x\u2069",
+    "你好，世界 👩‍👩‍👧 é ﷽",
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+async def test_hostile_text_is_shown_as_text(text: str) -> None:
+    """From the model, from the person and in code blocks: nothing is interpreted, nothing disappears."""
+    world = World(scripted(f"{text}\n\n```\n{text}\n```\n\nopen {text}", step_s=0.02), speed=1.0)
+    async with world.app.run_test(size=(120, 40)) as pilot:
+        await started(world, pilot)
+        world.screen.prompt.put("x")
+        await pilot.press("enter")
+        await wait_for(pilot, lambda: world.replies and world.replies[0].exact)
+        assert not controls(world.shown())
+        await wait_for(pilot, lambda: not world.screen.situation.generating)
+        assert world.replies[0].exact == f"{text}\n\n```\n{text}\n```\n\nopen {text}"
+        shown = world.shown()
+        assert not controls(shown)
+        words = {"52;c;": "␛]52;c;aGVsbG8=␇", "[bold]": "[bold]not bold[/] [/foo] [@click=app.quit]x[/]", "<b>": "<b>html</b>"}
+        for mark, wanted in words.items():
+            if mark in text:
+                assert shown.count(wanted) >= 2
+        if "html" in text:
+            assert "block of html" in shown
+        if "nul" in text:
+            assert "nul ␀ bell ␇ cr ␍ back ␈ del ␡" in shown
+        if "bidi" in text:
+            assert "bidi ‹202E›gnirts‹202C›" in shown
+
+
+def controls(shown: str) -> list[str]:
+    return [c for c in shown if c != "\n" and (ord(c) < 32 or 0x7F <= ord(c) < 0xA0 or c in "\u202e\u2066")]
+
+
+async def test_hostile_names_and_prompts() -> None:
+    name = "big\x1b[31m[bold]\nx"
+    spec = type(BIG)(name, repo="org/big")
+    world = World(SHORT, options=ChatOptions(target=spec, drafter=NGRAM))
+    world.machine.disk.add(name)
+    async with world.app.run_test(size=(120, 30)) as pilot:
+        await started(world, pilot)
+        await ask(world, pilot, "my [bold]text[/] \x1b]0;title\x07")
+        shown = world.shown()
+        assert not controls(shown)
+        assert "big␛[31m[bold] x" in shown.split("\n")[0]
+        assert "my [bold]text[/] ␛]0;title␇" in shown
+        assert world.requests[0].messages[0].content == "my [bold]text[/] \x1b]0;title\x07"
+
+
+async def test_a_line_of_ten_thousand_characters() -> None:
+    """It wraps, the screen stays alive, and the whole text is there."""
+    line = "x" * 10_000
+    world = World(scripted(f"before {line} after", step_s=0.05), speed=1.0)
+    async with world.app.run_test() as pilot:
+        await started(world, pilot)
+        await ask(world, pilot, "go")
+        assert world.replies[0].exact == f"before {line} after"
+        await wait_for(pilot, lambda: "after" in world.shown())
+        assert world.screen.transcript.virtual_size.width <= 80
+
+
+async def test_links_never_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A click on a link shows its address."""
+    opened: list[str] = []
+    world = World("See [the docs](https://example.org/x).")
+    monkeypatch.setattr(world.app, "open_url", lambda url, **_: opened.append(url))
+    async with world.app.run_test(notifications=True) as pilot:
+        await started(world, pilot)
+        await ask(world, pilot, "go")
+        rows = world.shown().split("\n")
+        y = next(n for n, row in enumerate(rows) if "the docs" in row)
+        await pilot.click(offset=(rows[y].index("the docs") + 2, y))
+        await wait_for(pilot, lambda: "https://example.org/x" in world.toasts)
+        assert opened == []
+
+
+async def test_old_replies_become_cheap() -> None:
+    """Of many replies only the newest are live Markdown; the others are one widget each, with the same text."""
+    world = World(MIXED)
+    async with world.app.run_test() as pilot:
+        await started(world, pilot)
+        for n in range(16):
+            await ask(world, pilot, f"question {n}")
+        replies = world.replies
+        assert [reply.frozen for reply in replies] == [True] * 4 + [False] * 12
+        assert len(world.screen.query(Markdown)) == 12
+        assert all(len(list(reply.query("*"))) == 3 for reply in replies[:4])
+        world.screen.transcript.scroll_home(animate=False)
+        await wait_for(pilot, lambda: "Text before." in world.shown() and "for i in range(3):" in world.shown())
+
+
+async def test_full_speed_engine_does_not_freeze_the_screen() -> None:
+    """5,000 tokens at once: the loop keeps answering, the queue does not grow without bound, the text is whole."""
+    text = (MIXED * 220)[: 5000 * 7]
+    world = World(scripted(text, kept=(0, 1, 4)), speed=40.0)
+    async with world.app.run_test(size=(100, 30)) as pilot:
+        await started(world, pilot)
+        gaps: list[float] = []
+        waiting: list[int] = []
+
+        async def watch() -> None:
+            while True:
+                start_s = time.monotonic()
+                await asyncio.sleep(0.005)
+                gaps.append(time.monotonic() - start_s)
+                waiting.append(len(world.client._outbox._events))
+
+        watcher = asyncio.create_task(watch())
+        await ask(world, pilot, "go")
+        watcher.cancel()
+        assert world.replies[0].exact == text
+        steps = sum(type(event).__name__ == "Step" for _, event in world.client.trace.replies[0])
+        assert steps > 1500
+        assert sorted(gaps)[int(len(gaps) * 0.99)] < 0.8  # loose: shared machines
+        assert max(waiting) < steps
+        assert isinstance(world.replies[0], Reply)
+
+
+async def test_no_colour(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With NO_COLOR every colour on the screen is a grey."""
+    monkeypatch.setenv("NO_COLOR", "1")
+    world = World(MIXED)
+    assert world.app.no_color
+    async with world.app.run_test() as pilot:
+        await started(world, pilot)
+        await ask(world, pilot, "go")
+        assert "Text before." in world.shown()
+        svg = world.app.export_screenshot()
+        assert "<svg" in svg
+
+
+async def test_nothing_moves_by_itself() -> None:
+    """No animation, no blinking; an idle screen sets no work but a slow look for events."""
+    world = World(SHORT)
+    async with world.app.run_test() as pilot:
+        await started(world, pilot)
+        await ask(world, pilot, "go")
+        assert world.app.animation_level == "none"
+        assert not world.screen.prompt.cursor_blink
+        drains = 0
+        drain = world.client.drain
+
+        def counted() -> list[object]:
+            nonlocal drains
+            drains += 1
+            return drain()  # type: ignore[return-value]
+
+        world.client.drain = counted  # type: ignore[method-assign, assignment]
+        await asyncio.sleep(1.2)
+        assert drains <= 4
