@@ -1,4 +1,4 @@
-"""The row of numbers. When it gets narrow, parts go in a fixed order: context, memory, average, TTFT, kept, speed-up."""
+"""The row of numbers. When it gets narrow, parts go in a fixed order: the unit, context, memory, average, TTFT, kept, speed-up."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from app.terminal import one_line
 from app.widgets.line import Line, spread
 from engine.protocol import Memory
 
-DROP = ("context", "memory", "average", "ttft", "kept", "speedup")
+DROP = ("unit", "context", "memory", "average", "ttft", "kept", "speedup")
 BAR = 10  # cells
 
 
@@ -46,7 +46,8 @@ def status(numbers: Numbers, width: int) -> Content:
 def _parts(numbers: Numbers) -> dict[str, str]:
     parts: dict[str, str | None] = {
         "now": _rate(numbers.now, "now"),
-        "average": _rate(numbers.average, "avg" if numbers.state == "GEN" else ""),
+        "average": _rate(numbers.average, "avg" if numbers.state == "GEN" else "tok/s"),
+        "unit": "tok/s" if numbers.state == "GEN" and (numbers.now or numbers.average) else None,
         "ttft": f"TTFT {numbers.ttft_s:.1f}s" if numbers.ttft_s is not None else None,
         "tau": f"τ {numbers.tau:.1f}" if numbers.tau is not None else None,
         "kept": f"kept {numbers.kept:.0%}" if numbers.kept is not None else None,
@@ -58,11 +59,11 @@ def _parts(numbers: Numbers) -> dict[str, str]:
 
 
 def _layout(parts: dict[str, str], state: str) -> tuple[Content, Content]:
-    speed = " ".join(parts[name] for name in ("now", "average") if name in parts)
+    speed = " ".join(parts[name] for name in ("now", "average", "unit") if name in parts)
     accepted = " ".join(parts[name] for name in ("tau", "kept") if name in parts)
-    groups = [f"{speed} tok/s" if speed else "", parts.get("ttft", ""), accepted, parts.get("speedup", "")]
+    groups = [speed, parts.get("ttft", ""), accepted, parts.get("speedup", "")]
     left = Content.assemble(" ", (state, "bold"), " ", " | ".join(group for group in groups if group))
-    return left, Content("  ".join(parts[name] for name in ("memory", "context") if name in parts) + " ")
+    return left, Content("  ".join(parts[name] for name in ("memory", "context") if name in parts))
 
 
 def _waiting(numbers: Numbers, width: int) -> Content:
@@ -75,7 +76,7 @@ def _waiting(numbers: Numbers, width: int) -> Content:
     bar = ""
     if numbers.total and width >= 70:
         full = round(BAR * min(1.0, numbers.done / numbers.total))
-        bar = "█" * full + "░" * (BAR - full) + " "
+        bar = "█" * full + "░" * (BAR - full)
     left = Content.assemble(" ", (numbers.state, "bold"), " ", one_line(numbers.stage), " " if numbers.stage else "", how_far)
     return spread(left, Content(bar), width)
 
