@@ -101,7 +101,15 @@ def saved(case: str, folder: Path, seed: int = 0) -> tuple[Any, Path]:
     return model, folder
 
 
-def as_gguf(model: Any, path: Path, arch: str, quantize: tuple[str, ...] = (), extra: dict[str, Any] | None = None) -> Path:
+def as_gguf(
+    model: Any,
+    path: Path,
+    arch: str,
+    quantize: tuple[str, ...] = (),
+    extra: dict[str, Any] | None = None,
+    vocabulary: dict[str, Any] | None = None,
+    template: str | None = None,
+) -> Path:
     """Write a model as a GGUF file, with the changes that llama.cpp's converter makes. Names in `quantize` become Q8_0."""
     from gguf import GGUFWriter
     from gguf.constants import GGMLQuantizationType
@@ -122,8 +130,11 @@ def as_gguf(model: Any, path: Path, arch: str, quantize: tuple[str, ...] = (), e
     writer.add_key_length(head_dim)
     rope = config.rope_parameters.get("full_attention", config.rope_parameters)
     writer.add_rope_freq_base(rope["rope_theta"])
-    writer.add_array("tokenizer.ggml.tokens", [f"t{i}" for i in range(config.vocab_size)])
-    writer.add_eos_token_id(2)
+    for key, value in (vocabulary or {"tokens": [f"t{i}" for i in range(config.vocab_size)], "eos_token_id": 2}).items():
+        add = writer.add_array if isinstance(value, list) else writer.add_string if isinstance(value, str) else writer.add_uint32
+        add(f"tokenizer.ggml.{key}", value)
+    if template is not None:
+        writer.add_chat_template(template)
     for key, value in (extra or {}).items():
         if isinstance(value, torch.Tensor):
             writer.add_tensor(key, value.numpy())

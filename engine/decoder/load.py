@@ -161,8 +161,6 @@ def _pack(
         if cancelled is not None and cancelled():
             raise EngineError("Loading was stopped.", kind="cancelled")
         rows = _rows(source, matrix, start, min(start + step, n))
-        if not torch.isfinite(rows.sum(dtype=torch.float32)):
-            raise EngineError(f"{matrix.parts[0]} holds values that are no numbers.", AGAIN, kind="corrupt_weights")
         block = linear.pack(rows, matrix.layout, dtype)
         for name, tensor in block.tensors.items():
             if matrix.layout == "nf4_cpu" and name == "absmax":
@@ -186,7 +184,10 @@ def _rows(source: TensorSource, matrix: Matrix, start: int, stop: int) -> Tensor
     for part, size in zip(matrix.parts, matrix.sizes, strict=True):
         low, high = max(start, first), min(stop, first + size)
         if low < high:
-            pieces.append(source.read_rows(part, low - first, high - first))
+            piece = source.read_rows(part, low - first, high - first)
+            if not torch.isfinite(piece.sum(dtype=torch.float32)):
+                raise EngineError(f"{part} holds values that are no numbers.", AGAIN, kind="corrupt_weights")
+            pieces.append(piece)
         first += size
     return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
 

@@ -147,10 +147,12 @@ def _from_folder(path: Path) -> tuple[Any, set[int]]:
         message = f"The tokenizer in {path.name} cannot be read."
         raise EngineError(message, hint, kind="corrupt_weights", detail=str(error)) from error
     endings: set[int] = set()
-    for name in ("generation_config.json", "config.json"):
+    for name in ("generation_config.json", "config.json"):  # the second only where the first does not say
         read = _json(path / name)
         for part in (read, read.get("text_config") or {}):
             endings |= _numbers(part.get("eos_token_id"))
+        if endings:
+            break
     return hf, endings | _numbers(hf.eos_token_id)
 
 
@@ -175,7 +177,8 @@ def _from_gguf(path: Path) -> tuple[Any, set[int]]:
     for key in ("eos_token_id", "eot_token_id", "eom_token_id"):
         endings |= _numbers(metadata.get(f"tokenizer.ggml.{key}"))
     special = set(hf.all_special_tokens) | {t.content for t in hf.added_tokens_decoder.values() if t.special}
-    return hf, endings | {hf.convert_tokens_to_ids(token) for token in _ENDINGS if token in special}
+    known = {hf.convert_tokens_to_ids(token) for token in _ENDINGS if token in special}
+    return hf, endings | {i for i in known if i < metadata.get("tokenizer.ggml.tokens", 0)}  # the converter adds some of its own behind
 
 
 def _end_of_turn(tokenizer: Tokenizer) -> int | None:
