@@ -155,10 +155,14 @@ def key_label(keys: str) -> str:
     """The first of some keys as people write it: ^N, PgUp, Esc, F1."""
     key = keys.split(",")[0]
     control, _, base = key.rpartition("+")
-    base = _KEYS.get(base, base.upper() if base.startswith("f") or len(base) == 1 else base.capitalize())
+    base = _KEYS.get(base, base.upper() if _upper(control, base) else base if len(base) == 1 else base.capitalize())
     if control == "ctrl":
         return f"^{base}"
     return f"{control.capitalize()}+{base}" if control else base
+
+
+def _upper(control: str, base: str) -> bool:
+    return base[1:].isdecimal() if len(base) > 1 else control == "ctrl"
 
 
 def key_bar(now: Situation) -> list[tuple[str, str]]:
@@ -168,16 +172,20 @@ def key_bar(now: Situation) -> list[tuple[str, str]]:
     return first + [(key_label(command.keys), command.label) for command in shown if not (first and command.name == "send")]
 
 
+def key_help() -> list[tuple[str, str]]:
+    """Keys and what they do."""
+    return [(" / ".join(key_label(key) for key in command.keys.split(",")), command.help) for command in COMMANDS if command.keys]
+
+
+def slash_help() -> list[tuple[str, str]]:
+    """Slash commands and what they do."""
+    return [(f"/{command.slash} {command.usage}".strip(), command.help) for command in BY_SLASH.values()]
+
+
 def help_text() -> str:
-    """Keys and slash commands as Markdown tables, for the help screen and the README."""
-    keys = "\n".join(
-        f"| {' / '.join(key_label(key) for key in command.keys.split(','))} | {command.help} |" for command in COMMANDS if command.keys
-    )
-    slashes = "\n".join(
-        f"| `/{command.slash}{' ' + command.usage.replace('|', '/') if command.usage else ''}` | {command.help} |"
-        for command in COMMANDS
-        if command.slash
-    )
+    """The same as Markdown tables, for the README."""
+    keys = "\n".join(f"| {key} | {about} |" for key, about in key_help())
+    slashes = "\n".join(f"| `{slash.replace('|', '/')}` | {about} |" for slash, about in slash_help())
     return (
         f"| Key | |\n| --- | --- |\n{keys}\n\n| Command | |\n| --- | --- |\n{slashes}\n\n"
         "`//` at the start sends a text that begins with a slash.\n"

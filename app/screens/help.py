@@ -1,27 +1,28 @@
-"""Keys and commands, made from the command table."""
+"""Keys, commands and numbers, made from the command table."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
+from rich.table import Table
+from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
-from textual.widgets import Markdown, Static
+from textual.widgets import Static
 
-from app.commands import help_text
+from app.commands import key_help, slash_help
 
-NUMBERS = """
-| Number | |
-| --- | --- |
-| now, avg | tokens per second: over the last 2 s and at least 8 steps, and over the reply; reading the prompt is not counted |
-| TTFT | from Enter to the first visible text |
-| τ | tokens per pass of the target; plain decoding has 1 |
-| kept | drafted tokens that the target confirmed |
-| 2.1x est | speed against plain decoding; est: plain is measured on this model, not on this prompt |
-| ctx | how much of the context is in use |
-"""
+NUMBERS = [
+    ("now, avg", "tokens per second over the last 2 s (at least 8 steps), and over the reply; reading the prompt is not counted"),
+    ("TTFT", "from Enter to the first visible text"),
+    ("τ", "tokens per pass of the target; plain decoding has 1"),
+    ("kept", "drafted tokens that the target confirmed"),
+    ("2.1x est", "speed against plain decoding; est: plain was measured on this model, not on this prompt"),
+    ("mem, VRAM", "what the models take; in use of the graphics card"),
+    ("ctx", "how much of the context is in use"),
+]
 
 
 class HelpScreen(ModalScreen[None]):
@@ -31,9 +32,24 @@ class HelpScreen(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(id="help"):
-            yield Static("Keys and commands", id="help-title")
-            yield Markdown(help_text() + NUMBERS, open_links=False)
-            yield Static("Esc closes", id="help-keys")
+            for title, rows in (
+                ("Keys", key_help()),
+                ("Commands", [*slash_help(), ("//", "Send a text that begins with a slash")]),
+                ("Numbers", NUMBERS),
+            ):
+                yield Static(title, classes="help-title", markup=False)
+                yield Static(_table(rows))
 
     def on_mount(self) -> None:
-        self.query_one("#help").focus()
+        box = self.query_one("#help")
+        box.border_subtitle = "Esc closes"
+        box.focus()
+
+
+def _table(rows: list[tuple[str, str]]) -> Table:
+    table = Table.grid(padding=(0, 2), expand=True)
+    table.add_column(max_width=24, style="bold")
+    table.add_column(ratio=1)
+    for left, right in rows:
+        table.add_row(Text(left), Text(right))
+    return table

@@ -177,7 +177,7 @@ def facts(hardware: Hardware) -> Content:
         ("This machine\n", "bold"),
         f"{table}\n\n",
         ("Models that suit it\n", "bold"),
-        "  Nothing is downloaded before you press Enter. A drafter can be added later: /draft.\n",
+        "  Nothing is downloaded before you press Enter.\n",
     )
 
 

@@ -72,10 +72,10 @@ class Reply(Vertical):
     """One reply. At most `LIVE_BLOCKS` or so of its blocks are live widgets; those before are drawn by one widget."""
 
     DEFAULT_CSS = """
-    Reply { height: auto; margin: 0 0 1 0; }
+    Reply { height: auto; }
     Reply Markdown { padding: 0 1 0 3; margin: 0; }
-    Reply .tail, Reply .frozen { height: auto; padding: 0 2 0 3; }
-    Reply .foot { height: auto; padding: 0 1; display: none; text-style: dim; }
+    Reply .tail, Reply .frozen { height: auto; padding: 0 2 0 3; margin: 0 0 1 0; }
+    Reply .foot { height: auto; padding: 0 1; margin: 0 0 1 0; display: none; text-style: dim; }
     """
 
     def __init__(self, who: str) -> None:

@@ -9,6 +9,7 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Static
 
+from app.commands import key_label
 from app.terminal import for_terminal
 
 
@@ -78,7 +79,9 @@ class Panel(Static, can_focus=False):
         parts: list[Content] = [Content.styled(for_terminal(self._title), "bold")]
         parts += [Content(for_terminal(text)) for text in (self._text, self._hint) if text]
         if self.choices:
-            parts.append(Content("\n").join(Content.assemble((f"[{c.key}]", "bold"), f" {for_terminal(c.label)}") for c in self.choices))
+            parts.append(
+                Content("\n").join(Content.assemble((f"[{key_label(c.key)}]", "bold"), f" {for_terminal(c.label)}") for c in self.choices)
+            )
         if self._result:
             parts.append(Content.styled(f"> {for_terminal(self._result)}", "dim"))
         return Content("\n").join(parts)

@@ -13,8 +13,10 @@ from app.commands import (
     completions,
     help_text,
     key_bar,
+    key_help,
     key_label,
     parse,
+    slash_help,
 )
 from app.screens.chat import ChatScreen
 from app.tui import SpecChat
@@ -49,13 +51,18 @@ def test_bindings_come_from_the_table_with_ids() -> None:
 
 
 def test_help_names_every_key_and_slash_command() -> None:
-    text = help_text()
+    keys, slashes = dict(key_help()), dict(slash_help())
     for command in COMMANDS:
-        assert command.help in text
         if command.slash:
-            assert f"`/{command.slash}" in text
-        for key in filter(None, command.keys.split(",")):
-            assert key_label(key) in text
+            assert slashes[f"/{command.slash} {command.usage}".strip()] == command.help
+        if command.keys:
+            assert keys[" / ".join(key_label(key) for key in command.keys.split(","))] == command.help
+        assert command.help in help_text()
+
+
+def test_key_labels() -> None:
+    keys = ("ctrl+n", "ctrl+end", "escape", "y", "1", "f1", "pageup", "alt+enter", "shift+enter", "f,x")
+    assert [key_label(key) for key in keys] == ["^N", "^End", "Esc", "y", "1", "F1", "PgUp", "Alt+Enter", "Shift+Enter", "f"]
 
 
 @pytest.mark.parametrize(
