@@ -53,23 +53,28 @@ class Loaded:
             self._send(SwapDrafter(drafter, self._method))
 
     def answered(self, event: Ready | Failed) -> Load | SwapDrafter | None:
-        """An answer has come; returns the command that it answers."""
-        command = self._waiting.popleft() if self._waiting else None
+        """An answer has come; returns the command that it answers. A Load that lost only its drafter is answered by Ready, too."""
+        command = self._waiting[0] if self._waiting else None
+        if isinstance(event, Failed):
+            self.lost(event)
+            if isinstance(command, Load) and event.lost == ("drafter",):
+                return command
+        if self._waiting:
+            self._waiting.popleft()
         if isinstance(event, Ready):
             self.ready = event
-        else:
-            self.lost(event)
-            if isinstance(command, Load) and not self.loading_target:
-                self.target = self._before if self.ready is not None else None
+        elif isinstance(command, Load) and not self.loading_target:
+            self.target = self._before if self.ready is not None else None
         return command
 
     def lost(self, event: Failed) -> None:
         """A failure may have cost a model."""
         if "target" in event.lost:
             self.ready = None
-        elif "drafter" in event.lost and self.ready is not None:
-            self.ready = replace(self.ready, drafter="none", method="none")
+        elif "drafter" in event.lost:
             self.drafter = NONE
+            if self.ready is not None:
+                self.ready = replace(self.ready, drafter="none", method="none")
 
     def fitting(self, target: ModelSpec, fits: list[ModelSpec]) -> ModelSpec:
         """The drafter to load with another target: the one in use where it fits, else the choice is the engine's."""

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from queue import Empty, SimpleQueue
 
-from engine.catalog.specs import ModelSpec
-from engine.client import Client, Outbox
+from engine.catalog.specs import NONE, ModelSpec
+from engine.client import Client, Outbox, Stopper
 from engine.protocol import (
     Command,
     Done,
@@ -43,31 +43,27 @@ class ReplayClient:
         self.trace = trace
         self.sent: list[Command] = []  # every command so far, for tests
         self._speed = speed
-        self._commands: SimpleQueue[Command | None] = SimpleQueue()
+        self._commands: SimpleQueue[tuple[int, Command] | None] = SimpleQueue()
         self._outbox = Outbox()
-        self._cancel = threading.Event()
-        self._lock = threading.Lock()
-        self._waiting = 0
+        self._stopper = Stopper()
+        self._woken = threading.Event()  # ends the waiting for the next event's time
         self._replies = 0
         self._now = READY
         self._thread = threading.Thread(target=self._run, name="specchat-replay", daemon=True)
         self._started = False
 
     def send(self, command: Command) -> None:
-        """Queue a command. A stop that found nothing to stop does not reach it."""
+        """Queue a command."""
         self.sent.append(command)
-        with self._lock:
-            if self._waiting == 0:
-                self._cancel.clear()
-            self._waiting += 1
         if not self._started:
             self._started = True
             self._thread.start()
-        self._commands.put(command)
+        self._commands.put((len(self.sent), command))
 
     def stop(self) -> None:
-        """Stop what is running; a reply then ends with `cancelled`, a load with Failed of that kind."""
-        self._cancel.set()
+        """Stop what is running or waiting; a reply then ends with `cancelled`, a load with Failed of that kind."""
+        self._stopper.stop(len(self.sent))
+        self._woken.set()
 
     def drain(self) -> list[Event]:
         """All waiting events, oldest first; never waits."""
@@ -79,7 +75,7 @@ class ReplayClient:
 
     def close(self, timeout_s: float = 2.0) -> None:
         """Stop and let the thread end."""
-        self._cancel.set()
+        self.stop()
         if self._started:
             self._commands.put(None)
             self._thread.join(timeout_s)
@@ -90,33 +86,39 @@ class ReplayClient:
         return self._thread.is_alive()
 
     def _run(self) -> None:
-        later: list[Command | None] = []  # came during a reply and is no swap
-        while (command := later.pop(0) if later else self._commands.get()) is not None:
+        later: list[tuple[int, Command] | None] = []  # came during a reply and is no swap
+        while (item := later.pop(0) if later else self._commands.get()) is not None:
+            number, command = item
             match command:
                 case Load():
-                    self._load(command.drafter, self.trace.load, command.target.name)
+                    self._load(number, command.drafter, self.trace.load, command.target.name)
                 case SwapDrafter():
-                    self._load(command.drafter, self.trace.swap, self._now.target)
+                    self._load(number, command.drafter, self.trace.swap, self._now.target)
                 case Generate():
-                    self._reply(command, later)
+                    self._reply(number, command, later)
                 case Unload():
                     self._outbox.put(Unloaded())
-            with self._lock:
-                self._waiting -= 1
-            self._cancel.clear()
 
-    def _play(self, timed: Sequence[Timed]) -> Iterator[Event]:
+    def _play(self, number: int, timed: Sequence[Timed]) -> Iterator[Event]:
         """The events at their time, until stopped."""
         start_s = time.monotonic()
         for at_s, event in timed:
-            if self._speed is not None:
-                self._cancel.wait(max(0.0, at_s / self._speed - (time.monotonic() - start_s)))
-            if self._cancel.is_set():
+            while self._speed is not None and (left_s := at_s / self._speed - (time.monotonic() - start_s)) > 0:
+                if self._stopper.stopped(number):
+                    return
+                self._woken.clear()
+                if not self._stopper.stopped(number):
+                    self._woken.wait(left_s)
+            if self._stopper.stopped(number):
                 return
             yield event
 
-    def _load(self, drafter: ModelSpec, timed: Sequence[Timed], target: str) -> None:
-        for event in self._play(timed):
+    def _load(self, number: int, drafter: ModelSpec, timed: Sequence[Timed], target: str) -> None:
+        for event in self._play(number, timed):
+            if isinstance(event, Failed) and event.lost == ("drafter",):
+                drafter = NONE  # the target is there all the same: Ready follows
+                self._outbox.put(event)
+                continue
             if isinstance(event, Ready):
                 name = "ngram" if drafter.kind == "auto" else drafter.name
                 method = drafter.kind if drafter.kind in ("none", "ngram") else "ngram" if drafter.kind == "auto" else event.method
@@ -127,12 +129,12 @@ class ReplayClient:
                 return
         self._outbox.put(Failed("Loading was stopped.", "Choose a model to load again.", "cancelled"))
 
-    def _reply(self, command: Generate, later: list[Command | None]) -> None:
+    def _reply(self, number: int, command: Generate, later: list[tuple[int, Command] | None]) -> None:
         assert self.trace.replies, "this trace has no reply"
         timed = self.trace.replies[self._replies % len(self.trace.replies)]
         self._replies += 1
         segments: list[Segment] = []
-        for event in self._play(timed):
+        for event in self._play(number, timed):
             self._swap(later)
             if isinstance(event, Step):
                 segments += event.segments
@@ -151,19 +153,17 @@ class ReplayClient:
     def _done(self, event: Done, command: Generate) -> Done:
         return replace(event, reply=command.reply, seed=command.seed, method=self._now.method, drafter=self._now.drafter)
 
-    def _swap(self, later: list[Command | None]) -> None:
+    def _swap(self, later: list[tuple[int, Command] | None]) -> None:
         """Between two steps: a drafter swap is done at once, anything else waits for the end of the reply."""
         while True:
             try:
-                command = self._commands.get_nowait()
+                item = self._commands.get_nowait()
             except Empty:
                 return
-            if isinstance(command, SwapDrafter):
-                self._load(command.drafter, self.trace.swap, self._now.target)
-                with self._lock:
-                    self._waiting -= 1
+            if item is not None and isinstance(item[1], SwapDrafter):
+                self._load(item[0], item[1].drafter, self.trace.swap, self._now.target)
             else:
-                later.append(command)
+                later.append(item)
 
 
 class Recorder:

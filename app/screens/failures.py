@@ -13,6 +13,8 @@ LEAVE = Choice("escape", "Leave it", "leave")
 def load_panel(event: Failed, command: Load | SwapDrafter | None, *, offline: bool) -> Panel:
     """A load or a swap failed."""
     ways: list[tuple[str, str]] = []
+    if isinstance(command, Load) and event.lost == ("drafter",):
+        return Panel(event.message, "The model itself is loaded, without a drafter.", event.hint, kind="error")
     if event.kind == "memory" and isinstance(command, Load):
         if command.drafter.kind not in ("none", "ngram"):
             ways.append(("Load it without a drafter", "no_drafter"))

@@ -135,6 +135,24 @@ async def test_a_failed_swap_keeps_target_and_chat() -> None:
         assert world.replies[0].exact == SHORT * 30
 
 
+async def test_a_load_that_loses_only_its_drafter_goes_on() -> None:
+    """Two answers to one command: the failure is said, the target is ready, and the waiting question is sent."""
+    lost = Failed("small has another vocabulary.", "It differs at id 5.", "vocabulary", lost=("drafter",))
+    world = World(
+        trace=Trace(load=((0.0, lost), (0.5, READY)), replies=(scripted(SHORT),)), speed=1.0, options=ChatOptions(target=BIG, drafter=SMALL)
+    )
+    async with world.app.run_test() as pilot:
+        world.screen.prompt.put("early")
+        await pilot.press("enter")
+        await wait_for(pilot, lambda: world.panels)
+        assert "The model itself is loaded, without a drafter." in world.panels[0].plain
+        await wait_for(pilot, lambda: world.replies and world.replies[0].exact == SHORT)
+        assert world.screen.loaded.target == BIG
+        assert world.screen.loaded.drafter == NONE
+        assert not world.screen.loaded.loading
+        assert "draft: none" in world.shown()
+
+
 async def test_missing_weights_can_be_fetched() -> None:
     """The engine found files missing: 1 opens the download."""
     missing = Failed("big has no weights.", "Pull it again.", "missing_weights")
