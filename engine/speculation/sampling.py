@@ -20,6 +20,7 @@ from engine.errors import EngineError
 from engine.speculation import noise
 
 FIRST_TOP = 256
+FIRST_MORE = 64  # behind the k of top-k: whether equal values go on there
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class Picker:
     def pick(self, logits: Tensor, rows: Sequence[Row], stream: int = noise.PICK) -> list[int]:
         """logits (M, V), one `Row` each -> M token ids."""
         assert logits.shape[0] == len(rows)
-        logits = self._penalised(logits, rows)
+        logits = self._penalised(_wide(logits), rows)
         if self.filters.greedy:
             best, ids = logits.max(dim=-1)
             if not torch.isfinite(best).all():
@@ -82,16 +83,18 @@ class Picker:
 
     def laws(self, logits: Tensor, rows: Sequence[Row]) -> Tensor:
         """The filtered laws (M, V) in float64, for the ratio rule."""
-        logits = self._penalised(logits, rows)
+        logits = self._penalised(_wide(logits), rows)
+        if not torch.isfinite(logits.max(dim=-1).values).all():
+            raise _not_finite()
         if self.filters.greedy:
             return torch.nn.functional.one_hot(logits.argmax(-1), logits.shape[-1]).double()
-        scaled = (logits / self.filters.temperature).double()
+        scaled = logits / self.filters.temperature
         if not self.filters.narrow:
-            return torch.softmax(scaled, dim=-1)
-        laws = torch.zeros_like(scaled)
-        for r, (values, ids) in enumerate(self._survivors(logits / self.filters.temperature)):
+            return torch.softmax(scaled.double(), dim=-1)
+        laws = torch.zeros_like(scaled, dtype=torch.float64)
+        for r, (values, ids) in enumerate(self._survivors(scaled)):
             p = np.exp(values - values.max())
-            laws[r, torch.from_numpy(ids)] = torch.from_numpy(p / p.sum()).to(laws.device)
+            laws[r, torch.from_numpy(ids).to(laws.device)] = torch.from_numpy(p / p.sum()).to(laws.device)
         return laws
 
     def _pick_all(self, scaled: Tensor, row: Row, stream: int) -> int:
@@ -105,29 +108,28 @@ class Picker:
         """Per row: scaled logits (float64) and ids of the tokens that the filters leave, best first."""
         vocab_size = scaled.shape[-1]
         f = self.filters
-        by_mass = f.top_p < 1.0 and f.top_k == 0  # top-p over the whole vocabulary needs its normaliser
-        law = torch.softmax(scaled, dim=-1) if by_mass else scaled
-        n = min(f.top_k or FIRST_TOP, vocab_size)
+        law = torch.softmax(scaled, dim=-1) if f.top_p < 1.0 and f.top_k == 0 else None  # top-p over all ids needs their normaliser
+        n = min(f.top_k + FIRST_MORE if f.top_k else FIRST_TOP, vocab_size)
         while True:
-            top, at = law.topk(n, dim=-1)
-            values = scaled.gather(-1, at).double().cpu().numpy()
-            mass = top.double().cpu().numpy() if by_mass else None
-            ids = at.cpu().numpy()
+            top, at = scaled.topk(n, dim=-1)
+            mass = law.gather(-1, at).cpu().double().numpy() if law is not None else None
+            values, ids = top.cpu().double().numpy(), at.cpu().numpy()
+            if not np.isfinite(values[:, 0]).all():
+                raise _not_finite()
             counts = [self._count(values[r], mass[r] if mass is not None else None, n == vocab_size) for r in range(len(values))]
             if all(count is not None for count in counts):
-                return [(values[r, :count], ids[r, :count]) for r, count in enumerate(counts)]
+                return [(values[r, :count], _lowest(values[r], ids[r], count)) for r, count in enumerate(counts) if count is not None]
             n = min(8 * n, vocab_size)
 
     def _count(self, values: np.ndarray, mass: np.ndarray | None, complete: bool) -> int | None:
         """How many of a row's best ids survive; None when the row needs more of its ids to tell."""
         f = self.filters
-        if not np.isfinite(values[0]):
-            raise _not_finite()
-        count = len(values)
-        decided = complete or f.top_k > 0
+        count, decided = len(values), complete
+        if f.top_k > 0:
+            count, decided = min(f.top_k, count), True
         if f.top_p < 1.0:
             if mass is None:
-                mass = np.exp(values - values[0])
+                mass = np.exp(values[:count] - values[0])
                 mass = mass / mass.sum()
             reached = int(np.searchsorted(np.cumsum(mass), f.top_p, side="left")) + 1
             if reached <= count:
@@ -136,14 +138,19 @@ class Picker:
             enough = int((values >= values[0] + math.log(f.min_p)).sum())
             if enough < len(values):
                 count, decided = min(count, enough), True
-        return max(count, 1) if decided else None
+        count = max(count, 1)
+        # a cut through equal values keeps the lowest ids, so all of them must be here: else the choice would depend on n, and so on
+        # the other rows of the call
+        whole = complete or values[count - 1] > values[-1]
+        return count if decided and whole else None
 
     def _penalised(self, logits: Tensor, rows: Sequence[Row]) -> Tensor:
         penalty = self.filters.repeat_penalty
         if penalty == 1.0:
             return logits
         logits = logits.clone()
-        common = torch.tensor(sorted(self._seen), device=logits.device, dtype=torch.int64)
+        vocab_size = logits.shape[-1]  # a drafter's may be smaller than the target's, whose ids these are
+        common = torch.tensor(sorted(i for i in self._seen if i < vocab_size), device=logits.device, dtype=torch.int64)
         values = logits[:, common]
         logits[:, common] = torch.where(values > 0, values / penalty, values * penalty)
         for r, row in enumerate(rows):
@@ -151,6 +158,17 @@ class Picker:
             values = logits[r, extra]
             logits[r, extra] = torch.where(values > 0, values / penalty, values * penalty)
         return logits
+
+
+def _lowest(values: np.ndarray, ids: np.ndarray, count: int) -> np.ndarray:
+    """The first `count` ids; where the cut goes through equal values, the lowest ids of them."""
+    first, behind = np.searchsorted(-values, -values[count - 1], side="left"), np.searchsorted(-values, -values[count - 1], side="right")
+    return np.concatenate((ids[:first], np.sort(ids[first:behind])[: count - first]))
+
+
+def _wide(logits: Tensor) -> Tensor:
+    """Where float64 can be had: MPS has none."""
+    return logits.cpu() if logits.device.type == "mps" else logits
 
 
 def _not_finite() -> EngineError:
