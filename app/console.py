@@ -157,10 +157,11 @@ def log_threads() -> None:
 
 
 class Ticker:
-    """Progress on stderr: one line that is rewritten on a terminal, else a line now and then."""
+    """Progress on stderr: one line that is rewritten on a terminal; else a line now and then, for jobs longer than `patience_s`."""
 
-    def __init__(self) -> None:
+    def __init__(self, patience_s: float = 0.0) -> None:
         self._live = is_terminal(sys.stderr)
+        self._from_s = 0.0 if self._live else time.monotonic() + patience_s
         self._every_s = LIVE_EVERY_S if self._live else LINE_EVERY_S
         self._width = 0
         self._last_s = float("-inf")
@@ -169,7 +170,7 @@ class Ticker:
     def show(self, what: str, text: str) -> None:
         """`what` names the job: a new one is shown at once; `text` says how far it is."""
         now_s = time.monotonic()
-        if what == self._what and now_s - self._last_s < self._every_s:
+        if now_s < self._from_s or (what == self._what and now_s - self._last_s < self._every_s):
             return
         self._last_s, self._what = now_s, what
         if self._live:

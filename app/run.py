@@ -23,6 +23,7 @@ from engine.protocol import Generate, Load, Loading, Message, Prefill, Ready, St
 from engine.stats import Tally
 
 READ_NOTE_S = 2.0
+LOAD_NOTE_S = 5.0  # a shorter load says nothing where stderr is no terminal
 SEED_BITS = 31  # short enough to type, and exact in every JSON reader; the noise itself is keyed by 63 mixed bits
 
 
@@ -69,7 +70,7 @@ def run(options: Options, prompt: str, *, as_json: bool = False, client: Client 
 
 
 def _load(driver: Driver, options: Options, choice: Choice) -> Ready:
-    ticker = Ticker()
+    ticker = Ticker(patience_s=LOAD_NOTE_S)
 
     def progress(event: Loading) -> None:
         ticker.show(event.stage, loading_line(event))

@@ -64,7 +64,7 @@ def test_a_pipe_gets_the_text_and_stderr_stays_quiet(env: dict[str, str], tmp_pa
     process = start(env, tmp_path, "--seed", "1", REPLAY_TEXT="one \x1b[2J two")
     out, err = process.communicate(timeout=30)
     assert (process.returncode, out) == (0, b"one \x1b[2J two")
-    assert err == b"reading weights: 1 of 4 files\n"
+    assert err == b"ENGINE\n"
 
 
 @posix
@@ -84,7 +84,7 @@ def test_ctrl_c_in_mid_reply_keeps_the_text(env: dict[str, str], tmp_path: Path)
 def test_ctrl_c_in_mid_reply_with_json_prints_the_object(env: dict[str, str], tmp_path: Path) -> None:
     process = start(env, tmp_path, "--json", REPLAY_TEXT="word " * 500, REPLAY_STEP_S="0.05")
     assert process.stderr is not None
-    read_until(process.stderr.fileno(), b"reading weights")
+    read_until(process.stderr.fileno(), b"ENGINE\n")
     time.sleep(1.0)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=10)
@@ -101,7 +101,7 @@ def test_ctrl_c_in_mid_reply_with_json_prints_the_object(env: dict[str, str], tm
 def test_ctrl_c_while_loading(env: dict[str, str], tmp_path: Path, as_json: bool) -> None:
     process = start(env, tmp_path, *(["--json"] if as_json else []), REPLAY_LOAD_S="60")
     assert process.stderr is not None
-    read_until(process.stderr.fileno(), b"reading weights")
+    read_until(process.stderr.fileno(), b"ENGINE\n")
     begin = time.monotonic()
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=10)
@@ -136,7 +136,7 @@ def test_a_reader_that_goes_away_ends_it_quietly(env: dict[str, str], tmp_path: 
     assert process.stderr is not None
     err = process.stderr.read()
     assert process.wait(timeout=10) == 0
-    assert err == b"reading weights: 1 of 4 files\n"
+    assert err == b"ENGINE\n"
 
 
 @posix
