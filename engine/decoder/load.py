@@ -133,6 +133,8 @@ def _fill(
     matrices = [m for m in blueprint.everything if m.name not in borrowed]
     total = sum(m.shape[0] * m.shape[1] for m in matrices)
     done = 0
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # blocks are small: more threads gain little, and lose much where the cores are busy
     try:
         for vector in blueprint.vectors:
             values = source.read(vector.part)
@@ -143,6 +145,8 @@ def _fill(
     except BaseException:
         sink.abort()
         raise
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _pack(
