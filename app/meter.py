@@ -33,6 +33,7 @@ class Numbers:
     kept: float | None = None  # 0–1
     speedup: float | None = None  # estimated
     memory: Memory = NO_MEMORY
+    on_card: bool = False  # the device has memory of its own
     context: float | None = None  # share of the context in use, 0–1
 
 
@@ -48,6 +49,7 @@ class Meter:
         self._plain_s: float | None = None
         self._memory = NO_MEMORY
         self._context = 0
+        self._on_card = False
         self._drafting = False
         self.writing = False  # between `asked` and `done` or `gave_up`
 
@@ -60,6 +62,7 @@ class Meter:
         self._loading = None
         self._memory = ready.memory
         self._context = ready.context
+        self._on_card = ready.device.startswith("cuda")
         if not same_target:
             self._plain_s, self._prefill, self._tally = None, None, Tally()
 
@@ -137,6 +140,7 @@ class Meter:
             kept=tally.kept if tally.drafted else None,
             speedup=self.speedup,
             memory=self._memory,
+            on_card=self._on_card,
             context=used / self._context if self._context and used else None,
         )
 

@@ -58,12 +58,12 @@ class SpecChat(App[int]):
         yield SystemCommand("Theme", "Choose the colours", self.action_change_theme)
 
 
-def run_chat(options: ChatOptions, client: Client | None = None) -> int:
+def run_chat(options: ChatOptions, client: Client | None = None, surroundings: Surroundings | None = None) -> int:
     """Open the chat and return the exit code. The terminal is restored before the engine is waited for, two seconds at most."""
     if os.environ.get("TERM") == "dumb":
         print("The chat needs a terminal that can move the cursor (TERM is dumb). Use: specchat run 'PROMPT'.", file=sys.stderr)
         return 2
-    app = SpecChat(options, client)
+    app = SpecChat(options, client, surroundings)
     try:
         code = app.run()
     finally:

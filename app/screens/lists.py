@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from app.loaded import Loaded
 from app.surroundings import Surroundings
 from app.widgets.panel import Panel
-from app.widgets.status_line import size
+from engine.catalog.progress import human
 from engine.catalog.specs import ModelSpec
 
 if TYPE_CHECKING:
@@ -62,10 +62,12 @@ def _about(spec: ModelSpec, surroundings: Surroundings) -> str:
     if surroundings.on_disk(spec):
         parts.append("on this machine")
     else:
-        parts.append(f"{size(spec.size)} to download" if spec.size else "to download")
+        parts.append(f"{human(spec.size)} to download" if spec.size else "to download")
     return " · ".join([*parts, *([spec.licence] if spec.licence else []), *([spec.note] if spec.note else [])])
 
 
 def in_use(drafter: str, method: str) -> str:
     """A drafter and how it is used, said once where both words are the same."""
+    if method == "none":
+        return "none, plain decoding"
     return drafter if drafter == method else f"{drafter} ({method})"

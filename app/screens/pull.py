@@ -19,9 +19,9 @@ from textual.widgets.option_list import Option
 from app.download import Download
 from app.surroundings import Surroundings
 from app.terminal import for_terminal, one_line
-from app.widgets.status_line import size
 from app.widgets.too_small import TooSmall
 from engine.catalog.hardware import Hardware
+from engine.catalog.progress import human
 from engine.catalog.specs import ModelSpec
 from engine.errors import EngineError
 
@@ -99,7 +99,7 @@ class PullScreen(Screen[Bundle | None]):
     def _row(self, bundle: Bundle, width: int, *, best: bool) -> Content:
         there = all(self._surroundings.on_disk(spec) for spec in bundle)
         weight = sum(spec.size for spec in bundle)
-        about = ["on this machine" if there else size(weight) if weight else "size not known"]
+        about = ["on this machine" if there else human(weight) if weight else "size not known"]
         about += [licence for licence in {spec.licence for spec in bundle} if licence]
         about += ["recommended"] if best else []
         about += ["needs an account on the hub"] if any(spec.gated for spec in bundle) and not there else []
@@ -187,9 +187,9 @@ def progress_text(download: Download, width: int) -> Content:
     title = f"\nDownloading {one_line(download.current.name)}"
     if progress is None:
         return Content(f"{title}: connecting…")
-    parts = [f"{size(progress.done)} of {size(progress.total)}" if progress.total else size(progress.done)]
+    parts = [f"{human(progress.done)} of {human(progress.total)}" if progress.total else human(progress.done)]
     if progress.rate > 0:
-        parts.append(f"{size(progress.rate)}/s")
+        parts.append(f"{human(progress.rate)}/s")
     if progress.left_s is not None:
         parts.append(f"{time_left(progress.left_s)} left")
     share = min(1.0, progress.done / progress.total) if progress.total else 0.0

@@ -19,7 +19,7 @@ from textual.widgets import Markdown, Static
 from app.blocks import Blocks, tail
 from app.terminal import for_terminal, one_line
 
-FOLD_LINES = 24  # a longer prompt of the person is folded
+FOLD_LINES, FOLD_CHARACTERS = 24, 2_000  # a longer prompt of the person is folded
 TAIL_LINES = 60
 LIVE_BLOCKS = 80  # of one reply
 PAINT_BLOCKS, PAINT_CHARACTERS = 16, 4_000  # drawn at a time
@@ -47,11 +47,19 @@ class UserMessage(Static):
 
     def __init__(self, text: str) -> None:
         self.exact = text
-        lines = for_terminal(text).split("\n")
-        left = len(lines) - FOLD_LINES
-        body = "\n".join(lines[:FOLD_LINES] if left > 1 else lines)
-        fold = f"\n… {left} more lines, {len(text):,} characters in all" if left > 1 else ""
-        super().__init__(Content.assemble(body, (fold, "dim")))
+        whole = for_terminal(text)
+        shown = folded(whole)
+        note = f"\n… folded here; {len(text):,} characters in {len(text.splitlines()):,} lines were sent"
+        fold = note if shown != whole else ""
+        super().__init__(Content.assemble(shown, (fold, "dim")))
+
+
+def folded(text: str) -> str:
+    """The beginning of a text that would take too many rows, else all of it."""
+    lines = text.split("\n")
+    if len(lines) <= FOLD_LINES + 2 and len(text) <= FOLD_CHARACTERS + 200:
+        return text
+    return "\n".join(lines[:FOLD_LINES])[:FOLD_CHARACTERS]
 
 
 class Title(Static):

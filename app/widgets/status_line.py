@@ -7,6 +7,7 @@ from textual.content import Content
 from app.meter import Numbers
 from app.terminal import one_line
 from app.widgets.line import Line, spread
+from engine.catalog.progress import human
 from engine.protocol import Memory
 
 DROP = ("unit", "context", "memory", "average", "ttft", "kept", "speedup")
@@ -52,7 +53,7 @@ def _parts(numbers: Numbers) -> dict[str, str]:
         "tau": f"τ {numbers.tau:.1f}" if numbers.tau is not None else None,
         "kept": f"kept {numbers.kept:.0%}" if numbers.kept is not None else None,
         "speedup": f"{numbers.speedup:.1f}x est" if numbers.speedup is not None else None,
-        "memory": memory_text(numbers.memory) or None,
+        "memory": memory_text(numbers.memory, numbers.on_card) or None,
         "context": f"ctx {numbers.context:.0%}" if numbers.context is not None else None,
     }
     return {name: text for name, text in parts.items() if text is not None}
@@ -85,7 +86,7 @@ def _amount(numbers: Numbers) -> str:
     if not numbers.done and not numbers.total:
         return ""
     if numbers.unit.lower() in ("b", "byte", "bytes"):
-        return f"{size(numbers.done)}/{size(numbers.total)}" if numbers.total else size(numbers.done)
+        return f"{human(numbers.done)}/{human(numbers.total)}" if numbers.total else human(numbers.done)
     return (f"{numbers.done:,}/{numbers.total:,}" if numbers.total else f"{numbers.done:,}") + f" {one_line(numbers.unit)}".rstrip()
 
 
@@ -95,14 +96,9 @@ def _rate(rate: float | None, word: str) -> str | None:
     return f"{rate:.1f} {word}".rstrip() if rate < 9.95 else f"{rate:.0f} {word}".rstrip()
 
 
-def memory_text(memory: Memory) -> str:
-    """The device's memory where it is known, else what the models take."""
-    if memory.device_total:
+def memory_text(memory: Memory, on_card: bool) -> str:
+    """The graphics card's memory, since other programs count there; on the CPU what the models take."""
+    if on_card and memory.device_total:
         return f"VRAM {memory.device_used / 1e9:.1f}/{memory.device_total / 1e9:.0f}G"
     used = memory.target + memory.drafter + memory.kv
     return f"mem {used / 1e9:.1f}G" if used else ""
-
-
-def size(n: float) -> str:
-    """Bytes as people read them: 98 MB, 1.1 GB."""
-    return f"{n / 1e9:.1f} GB" if n >= 1e9 else f"{n / 1e6:.0f} MB" if n >= 1e6 else f"{n / 1e3:.0f} kB"

@@ -8,12 +8,12 @@ import pytest
 
 from app.meter import Meter, Numbers
 from app.widgets.line import HeaderBar
-from app.widgets.status_line import memory_text, size, status
+from app.widgets.status_line import memory_text, status
 from engine.protocol import Done, Loading, Memory, Prefill, Step
 from engine.trace import DONE, READY, scripted
 
 CARD = Memory(device_used=6_900_000_000, device_total=12_000_000_000)
-FULL = Numbers("GEN", now=61.2, average=58.4, ttft_s=0.21, tau=3.41, kept=0.48, speedup=2.09, memory=CARD, context=0.09)
+FULL = Numbers("GEN", now=61.2, average=58.4, ttft_s=0.21, tau=3.41, kept=0.48, speedup=2.09, memory=CARD, on_card=True, context=0.09)
 
 
 class Clock:
@@ -123,10 +123,10 @@ def test_waiting_lines() -> None:
     assert status(Numbers("LOAD", "importing"), 60).plain.strip() == "LOAD importing"
 
 
-def test_memory_and_sizes() -> None:
-    assert memory_text(Memory()) == ""
-    assert memory_text(Memory(900_000_000, 300_000_000, 50_000_000)) == "mem 1.2G"
-    assert [size(n) for n in (500, 98_000_000, 1_117_000_000)] == ["0 kB", "98 MB", "1.1 GB"]
+def test_memory() -> None:
+    assert memory_text(Memory(), False) == ""
+    assert memory_text(Memory(900_000_000, 300_000_000, 50_000_000, 3_000_000_000, 16_000_000_000), False) == "mem 1.2G"
+    assert memory_text(CARD, True) == "VRAM 6.9/12G"
 
 
 def test_slow_rates_have_a_digit_more() -> None:

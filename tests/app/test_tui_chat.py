@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from textual import events
 from textual.widgets import Markdown
 
@@ -145,8 +147,25 @@ async def test_a_long_prompt_keeps_to_ten_rows_and_is_folded() -> None:
         await ask(world, pilot, text)
         assert world.requests[0].messages[-1].content == text
         world.screen.transcript.scroll_home(animate=False)
-        await wait_for(pilot, lambda: "more lines" in world.shown())
-        assert "line 299" not in world.shown()
+        await wait_for(pilot, lambda: "folded here; 2,589 characters in 300 lines" in world.shown())
+        assert "line 23" in world.shown()
+        assert "line 24" not in world.shown()
+
+
+async def test_a_prompt_of_a_hundred_thousand_characters() -> None:
+    """One endless line is pasted, sent whole and drawn folded, without a pause that anybody would notice."""
+    world = World()
+    async with world.app.run_test() as pilot:
+        await started(world, pilot)
+        text = "word " * 20_000
+        start_s = time.monotonic()
+        world.app.post_message(events.Paste(text))
+        await wait_for(pilot, lambda: world.screen.prompt.text == text)
+        await pilot.press("enter")
+        await wait_for(pilot, lambda: world.replies and world.replies[0].exact == SHORT)
+        assert time.monotonic() - start_s < 6.0
+        assert world.requests[0].messages[-1].content == text
+        assert "folded here; 100,000 characters" in "".join(str(message.content) for message in world.screen.query("UserMessage"))
 
 
 async def test_history_of_prompts() -> None:

@@ -263,17 +263,22 @@ async def test_full_speed_engine_does_not_freeze_the_screen() -> None:
         assert isinstance(world.replies[0], Reply)
 
 
-async def test_no_colour(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With NO_COLOR every colour on the screen is a grey."""
-    monkeypatch.setenv("NO_COLOR", "1")
+@pytest.mark.parametrize("no_colour", [False, True])
+async def test_no_colour(monkeypatch: pytest.MonkeyPatch, no_colour: bool) -> None:
+    """With NO_COLOR everything drawn is a shade of grey; without it, it is not."""
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    if no_colour:
+        monkeypatch.setenv("NO_COLOR", "1")
     world = World(MIXED)
-    assert world.app.no_color
-    async with world.app.run_test() as pilot:
+    async with world.app.run_test(size=(80, 40)) as pilot:
         await started(world, pilot)
         await ask(world, pilot, "go")
-        assert "Text before." in world.shown()
-        svg = world.app.export_screenshot()
-        assert "<svg" in svg
+        assert "for i in range(3):" in world.shown()
+        strips = world.screen._compositor.render_strips(world.app.size)
+        styles = {segment.style for strip in strips for segment in strip if segment.style}
+        colours = {tuple(c.get_truecolor()) for style in styles for c in (style.color, style.bgcolor) if c is not None}
+        assert len(colours) > 3
+        assert all(r == g == b for r, g, b in colours) is no_colour
 
 
 async def test_nothing_moves_by_itself() -> None:

@@ -1,0 +1,17 @@
+"""A chat on a replayed engine in the terminal it is started in; for the smoke test in tmux, and to look at."""
+
+from __future__ import annotations
+
+import sys
+
+from app.chat import ChatOptions
+from app.tui import run_chat
+from engine.catalog.specs import NGRAM
+from engine.replay import ReplayClient, Trace, scripted
+from tests.app.tui_world import BIG, Machine
+
+NASTY = "Here is a reply with \x1b]52;c;aGVsbG8=\x07 an escape in it.\n\n" + "word " * 400
+
+if __name__ == "__main__":
+    client = ReplayClient(Trace(replies=(scripted(NASTY, step_s=0.02),)), 1.0)
+    sys.exit(run_chat(ChatOptions(target=BIG, drafter=NGRAM), client, Machine()))
