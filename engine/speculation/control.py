@@ -7,6 +7,7 @@ is turned off with hysteresis; it is tried again, ever more rarely, and plain pa
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 
 MOST_NODES = 15
@@ -17,7 +18,10 @@ PRIOR_WEIGHT = 4.0
 MEMORY = 0.97  # how fast old steps fade
 PROBE_FIRST, PROBE_MOST = 24, 384  # plain steps until an idle drafter is tried again
 PROBE_STEPS = 4  # steps of one trial
-QUIET = 100  # steps between two announcements of one drafter
+FAIR_STEPS = 8  # drafts that an unknown drafter may try before it is judged
+PROBE_SHARE = 0.02  # of the time may go into trials
+PLAIN_EVERY = 64  # drafted steps after which a plain one is timed
+SETTLED = 24  # steps that a drafter must stay on until it counts: a trial may have been lucky
 
 
 class Cost:
@@ -25,34 +29,38 @@ class Cost:
 
     def __init__(self, measured: dict[int, float] | None = None) -> None:
         self._mean: dict[int, float] = dict(measured or {})
+        self._count = dict.fromkeys(self._mean, 1)
+        self._sizes = sorted(self._mean)
 
     def add(self, size: int, seconds: float) -> None:
-        """One more measurement. A single slow pass (another program, a page fault) moves the mean only a little."""
-        old = self._mean.get(size)
-        self._mean[size] = seconds if old is None else old + 0.1 * (min(seconds, 3.0 * old) - old)
+        """One more measurement. A single slow pass (another program, a page fault) moves the mean only a little: a size that looks
+        dear is not chosen again, so nothing would correct it."""
+        old, count = self.at(size), self._count.get(size, 0)
+        weight = max(1.0 / (count + 1), 0.1)
+        if not count:
+            insort(self._sizes, size)
+        self._mean[size] = old + weight * (min(seconds, 1.5 * old) - old) if old > 0.0 else seconds
+        self._count[size] = count + 1
 
     @property
     def known(self) -> bool:
-        """Whether anything was measured."""
-        return bool(self._mean)
+        """Whether it can tell sizes apart."""
+        return len(self._sizes) > 1
 
     def at(self, size: int) -> float:
         """Expected seconds; 0 when nothing was measured yet."""
-        if not self._mean:
-            return 0.0
-        if size in self._mean:
-            return self._mean[size]
-        below = max((s for s in self._mean if s < size), default=None)
-        above = min((s for s in self._mean if s > size), default=None)
-        if below is None:
-            assert above is not None
-            return self._mean[above]
-        if above is None:
-            second = max((s for s in self._mean if s < below), default=None)
-            slope = (self._mean[below] - self._mean[second]) / (below - second) if second is not None else 0.0
-            return self._mean[below] + max(slope, 0.0) * (size - below)
-        share = (size - below) / (above - below)
-        return self._mean[below] + share * (self._mean[above] - self._mean[below])
+        mean, sizes = self._mean, self._sizes
+        if size in mean or not sizes:
+            return mean.get(size, 0.0)
+        i = bisect_left(sizes, size)
+        if i == 0:
+            return mean[sizes[0]]
+        below = sizes[i - 1]
+        if i < len(sizes):
+            above = sizes[i]
+            return mean[below] + (mean[above] - mean[below]) * (size - below) / (above - below)
+        slope = (mean[below] - mean[sizes[i - 2]]) / (below - sizes[i - 2]) if i > 1 else 0.0
+        return mean[below] + max(slope, 0.0) * (size - below)
 
 
 @dataclass(slots=True)
@@ -61,22 +69,31 @@ class Source:
 
     kept: list[float] = field(default_factory=list)  # [i]: faded count of steps that kept position i+1
     tried: list[float] = field(default_factory=list)  # [i]: … that reached it
-    draft: Cost = field(default_factory=Cost)
+    draft: Cost = field(default_factory=lambda: Cost({0: 0.0}))
     on: bool = True
     idle: int = 0  # plain steps since it was turned off
     wait: int = PROBE_FIRST
     trial: int = 0  # steps left of a trial
     tested: bool = False  # a trial has ended and was not judged yet
-    told: int | None = None  # when its last change was announced
+    said: bool = True  # on or off, as last announced
+    since: int = 0  # the controller's step at the last change
     steps: int = 0
 
-    def survival(self, i: int) -> float:
-        """Chance that position i (from 0) is kept when the one before it was; deeper than seen, as the deepest seen."""
-        if not self.tried:
-            return PRIOR_KEPT
-        i = min(i, len(self.tried) - 1)
-        prior = PRIOR_KEPT if i == 0 else self.survival(i - 1)
-        return (self.kept[i] + PRIOR_WEIGHT * prior) / (self.tried[i] + PRIOR_WEIGHT)
+    def survivals(self, n: int) -> list[float]:
+        """Chance that each of the first n positions is kept when the one before it was; deeper than seen, as the deepest seen."""
+        chance, weight = PRIOR_KEPT, PRIOR_WEIGHT * MEMORY**self.steps  # what is believed at first fades, too
+        out: list[float] = []
+        for kept, tried in zip(self.kept[:n], self.tried, strict=False):
+            chance, weight = (kept + weight * chance) / (tried + weight), PRIOR_WEIGHT
+            out.append(chance)
+        return out + [chance] * (n - len(out))
+
+    def begin_trial(self) -> None:
+        """The next steps shall weigh as much as all before them."""
+        self.trial = PROBE_STEPS
+        share = min(1.0, PROBE_STEPS / self.tried[0]) if self.tried else 1.0
+        for counts in (self.kept, self.tried):
+            counts[:] = [count * share for count in counts]
 
     def learn(self, depth: int, accepted: int) -> None:
         """A draft of `depth` was judged."""
@@ -98,6 +115,8 @@ class Controller:
         self.verify = Cost()
         self.other = Cost()
         self.sources: dict[str, Source] = {}
+        self.steps = 0
+        self.drafted = 0  # steps since the last plain one
         self.k: int | None = None
         self.most = MOST_NODES
         self.notices: list[str] = []
@@ -114,21 +133,22 @@ class Controller:
         """Seconds of a plain step, as measured."""
         return self.verify.at(1) + self.other.at(1)
 
-    def gain(self, name: str, k: int) -> float:
-        """Expected tokens/s with k drafted tokens of this source, relative to plain."""
-        source = self.source(name)
-        tokens, alive = 1.0, 1.0
-        for i in range(k):
-            alive *= source.survival(i)
+    def gains(self, name: str, most: int) -> list[float]:
+        """[k - 1]: expected tokens/s with k drafted tokens of this source, relative to plain, up to `most`."""
+        source, plain_s, other_s = self.source(name), self.plain_s, self.other.at(1)
+        tokens, alive, out = 1.0, 1.0, []
+        for k, survival in enumerate(source.survivals(most), start=1):
+            alive *= survival
             tokens += alive
-        seconds = self.verify.at(k + 1) + self.other.at(1) + source.draft.at(k)
-        return tokens * self.plain_s / seconds if seconds > 0 else 1.0
+            seconds = self.verify.at(k + 1) + other_s + source.draft.at(k)
+            out.append(tokens * plain_s / seconds if seconds > 0 else 1.0)
+        return out
 
     def best(self, name: str) -> tuple[int, float]:
-        """The best length from 1 up, and its expected gain."""
-        gains = [(self.gain(name, k), -k) for k in range(1, max(self.most, 1) + 1)]
-        gain, k = max(gains)
-        return -k, gain
+        """The best length from 1 up, and its expected gain; the shorter among equals."""
+        gains = self.gains(name, max(self.most, 1))
+        gain = max(gains)
+        return gains.index(gain) + 1, gain
 
     def budget(self, name: str) -> int:
         """How many nodes this source may draft now."""
@@ -136,39 +156,54 @@ class Controller:
             return 0
         if self.k is not None:
             return min(self.k, self.most)
+        if self.drafted >= PLAIN_EVERY:  # everything is weighed against plain: know what it costs now
+            return 0
         source = self.source(name)
         k, gain = self.best(name)
         if source.trial > 0:
             return k
-        if source.on:
-            if source.steps >= PROBE_STEPS and gain < GAIN_OFF:
-                source.on, source.idle = False, 0
-                self._tell(source, f"{name} does not pay here (expected {gain:.2f}x): drafting is off, plain decoding goes on.")
-                return 0
-            return k
         if source.tested:  # a trial has just ended: only new experience can turn it on again
             source.tested = False
             if gain > GAIN_ON:
-                source.on, source.wait = True, PROBE_FIRST
-                self._tell(source, f"{name} pays again (expected {gain:.2f}x): drafting is on.")
-                return k
-        source.idle += 1
-        if source.idle >= source.wait:
-            source.idle, source.wait, source.trial = 0, min(2 * source.wait, PROBE_MOST), PROBE_STEPS
+                source.on, source.since = True, self.steps
+        elif source.on and source.steps >= FAIR_STEPS and gain < GAIN_OFF:
+            source.on, source.since, source.idle = False, self.steps, 0
+        self._tell(name, source, gain)
+        if source.on:
             return k
-        return 0
+        source.idle += 1
+        if source.idle < max(source.wait, self._dear(source, k)):
+            return 0
+        source.idle, source.wait = 0, min(2 * source.wait, PROBE_MOST)
+        source.begin_trial()
+        return k
 
-    def _tell(self, source: Source, text: str) -> None:
-        """Say it, unless it was said a moment ago."""
-        if source.told is None or source.steps + source.idle - source.told > QUIET:
-            self.notices.append(text)
-        source.told = source.steps + source.idle
+    def _dear(self, source: Source, k: int) -> float:
+        """Plain steps that must pass before a trial of length k costs no more than its share."""
+        loss_s = PROBE_STEPS * (source.draft.at(k) + self.verify.at(k + 1) - self.verify.at(1))
+        return loss_s / (PROBE_SHARE * self.plain_s) if self.plain_s > 0 else 0.0
+
+    def _tell(self, name: str, source: Source, gain: float) -> None:
+        """Say what has changed: off at once, on when it has lasted."""
+        if source.on and self.steps - source.since >= SETTLED:
+            source.wait = PROBE_FIRST
+        elif source.on:
+            return
+        if source.on == source.said:
+            return
+        source.said = source.on
+        if source.on:
+            self.notices.append(f"{name} pays again (expected {gain:.2f}x): drafting is on.")
+        else:
+            self.notices.append(f"{name} does not pay here (expected {gain:.2f}x): drafting is off, plain decoding goes on.")
 
     def learn(self, name: str, nodes: int, depth: int, accepted: int, draft_s: float, verify_s: float, other_s: float) -> None:
-        """One step is over. `name` is empty for a plain step."""
+        """One step is over. Without nodes it was a plain one, whoever was asked to draft."""
+        self.steps += 1
+        self.drafted = self.drafted + 1 if nodes else 0
         self.verify.add(nodes + 1, verify_s)
         self.other.add(1, other_s)
-        if not name:
+        if not nodes:
             return
         source = self.source(name)
         source.draft.add(nodes, draft_s)
