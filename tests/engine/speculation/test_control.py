@@ -89,7 +89,9 @@ def test_a_paying_drafter_comes_close_to_the_best_fixed_length(name: str, verify
         world.run(150)
         budgets, rate = world.run(500)
         assert rate > 0.92 * world.best, (budgets[-20:], rate, world.best)
-        assert world.control.take_notices() == []  # nothing to say
+        notices = world.control.take_notices()
+        assert world.control.source("d").on
+        assert len(notices) in ((0,) if world.best > 1.5 * world.rate(0) else (0, 2))  # a run of bad luck may turn a fair one off once
 
 
 LOSING = {
