@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -28,8 +29,9 @@ class Terminal:
         self("send-keys", "-t", "t", f"cd {ROOT} && {command}; echo code=$?", "Enter")
 
     def __call__(self, *arguments: str) -> str:
-        run = subprocess.run(["tmux", "-S", self._socket, *arguments], capture_output=True, text=True, timeout=20, check=False)
-        return run.stdout
+        # An environment of our own: pytest loads readline, which puts COLUMNS and LINES into that of the process.
+        command = ["tmux", "-S", self._socket, *arguments]
+        return subprocess.run(command, env=dict(os.environ), capture_output=True, text=True, timeout=20, check=False).stdout
 
     def keys(self, *keys: str) -> None:
         self("send-keys", "-t", "t", *keys)
