@@ -96,7 +96,9 @@ class HfTarget:
         self._reset()
         try:
             whole = self._forward(ids, len(ids))
-        except (TypeError, ValueError, AttributeError, NotImplementedError) as error:
+        except torch.OutOfMemoryError:
+            raise
+        except (TypeError, ValueError, AttributeError, NotImplementedError, RuntimeError) as error:
             raise self._refusal(repr(error)) from error
         self.vocab_size = int(whole.shape[-1])
         self._can_crop = bool(self._cache.is_croppable)

@@ -152,3 +152,27 @@ def test_a_model_without_a_usual_cache_is_refused() -> None:
     with pytest.raises(EngineError) as error:
         HfTarget(model, 64, torch.device("cpu"))
     assert error.value.kind == "architecture"
+
+
+@pytest.mark.parametrize("quant", ["nf4", "int8"])
+def test_quantized(tmp_path: Path, quant: str) -> None:
+    config = _config("stablelm")
+    config.intermediate_size = 128  # whole blocks of 64
+    model = model_of(config)
+    model.save_pretrained(tmp_path)
+    target, scheme, head, _ = open_hf(tmp_path, torch.device("cpu"), quant, 64)
+    assert (scheme, head) == (quant, "bf16")
+    ids = _ids(12)
+    target.prefill(ids[:10])
+    logits, reference = target.verify(torch.tensor(ids[10:]), (0,)), _reference(model, ids)[10:]
+    assert 1e-4 < (logits - reference).norm() / reference.norm() < 0.5  # rounded, but the same model
+    target.keep((0,))
+    assert target.length == 11
+    assert target.memory()[0] < sum(p.nbytes for p in model.parameters())
+
+
+def test_what_transformers_cannot_open(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "stablelm"}')
+    with pytest.raises(EngineError) as error:
+        open_hf(tmp_path, torch.device("cpu"), "fp32", 64)
+    assert error.value.kind == "architecture"
