@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from engine.protocol import Origin, Segment
 
 REPLACEMENT = "\ufffd"
+CONTEXT = 8  # ids in front of a reply that its first piece is decoded with
+PATIENCE = 8  # ids that may wait for a character to become whole: it has at most four bytes
 
 
 class Detokenizer:
@@ -21,30 +23,46 @@ class Detokenizer:
         self._decode = decode
         self._stop = tuple(s for s in stop if s)
         self._ids: list[int] = list(before)
-        self._first = self._read = len(self._ids)  # ids[_first:_read] are decoded already and give the next piece its context
-        self._first = max(0, self._first - 8)
+        self._read = len(self._ids)  # ids[_first:_read] are decoded already and give the next piece its context
+        self._first = self._start(max(0, self._read - CONTEXT))
         self._held: list[Segment] = []  # whole pieces that may begin a stop string
-        self._pending: list[int] = []  # tokens of a piece that is not whole yet
-        self._class: tuple[Origin, int, int] = ("plain", 0, 0)  # origin, position and step of the newest token
+        self._pending: list[tuple[Origin, int, int]] = []  # class of each id of a piece that is not whole yet
         self.text = ""  # released so far
         self.stopped = False  # a stop string was found
+
+    def _start(self, first: int) -> int:
+        """The context must not begin inside a character: a decoder may take all bytes behind it for rubbish then."""
+        while first > 0 and self._read - first < 8 * CONTEXT and self._decode(self._ids[first : self._read]).startswith(REPLACEMENT):
+            first -= 1
+        return first
 
     def push(self, token: int, origin: Origin, position: int, step: int) -> list[Segment]:
         """One more token; returns the pieces that became certain."""
         assert not self.stopped
         self._ids.append(token)
-        self._pending.append(token)
-        self._class = (origin, position, step)
-        known = self._decode(self._ids[self._first : self._read])
+        self._pending.append((origin, position, step))
         now = self._decode(self._ids[self._first :])
-        if now.endswith(REPLACEMENT) and len(self._pending) < 8:
+        if not now.endswith(REPLACEMENT):
+            return self._take(len(self._pending), now)
+        if len(self._pending) < PATIENCE:
             return []
-        piece = now[len(known) :]
-        self._first, self._read = self._read, len(self._ids)
-        return self._add(Segment(piece, origin, tuple(self._pending), position, step))
+        for count in range(len(self._pending) - 1, 0, -1):  # rubbish: what no byte to come can change
+            part = self._decode(self._ids[self._first : self._read + count])
+            if now.startswith(part) and len(now) > len(part):
+                return self._take(count, part)
+        return []
+
+    def _take(self, count: int, now: str) -> list[Segment]:
+        """The first `count` pending ids are a whole piece; with their context they read `now`."""
+        known, ids = self._decode(self._ids[self._first : self._read]), self._ids[self._read : self._read + count]
+        # where decoding at once takes back a character, because bytes of another one behind it are broken, it stands
+        piece = now[len(known) :] if now.startswith(known) else self._decode(ids)
+        origin, position, step = self._pending[count - 1]
+        del self._pending[:count]
+        self._first, self._read = self._read, self._read + count
+        return self._add(Segment(piece, origin, tuple(ids), position, step))
 
     def _add(self, segment: Segment) -> list[Segment]:
-        self._pending = []
         self._held.append(segment)
         if not self._stop:
             return self._release(len(self._held))
@@ -64,12 +82,10 @@ class Detokenizer:
 
     def finish(self) -> list[Segment]:
         """The reply has ended: release everything that was held back."""
+        taken: list[Segment] = []
         if self._pending and not self.stopped:
-            known = self._decode(self._ids[self._first : self._read])
-            piece = self._decode(self._ids[self._first :])[len(known) :]
-            self._held.append(Segment(piece, self._class[0], tuple(self._pending), *self._class[1:]))
-            self._pending = []
-        return self._release(len(self._held))
+            taken = self._take(len(self._pending), self._decode(self._ids[self._first :]))
+        return taken + self._release(len(self._held))
 
     def _release(self, count: int) -> list[Segment]:
         out, self._held = self._held[:count], self._held[count:]
