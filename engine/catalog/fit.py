@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 from engine.catalog import hardware, headers, needed
 from engine.catalog.progress import human

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 # as Linux spells them; the names on other systems are mapped to these
 FLAGS = ("avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16", "asimd", "i8mm", "bf16")

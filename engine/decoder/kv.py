@@ -76,7 +76,7 @@ class SlotCache:
     def __init__(self, config: DecoderConfig, limit: int, device: torch.device, dtype: torch.dtype) -> None:
         self.length = 0
         self.limit = limit
-        windows = sorted({w for w in config.windows}, key=lambda w: (w is not None, w))
+        windows = sorted(set(config.windows), key=lambda w: (w is not None, w))
         self.groups = [LayerSlots(config.windows.count(w), w, config, device, dtype) for w in windows]
         counters = dict.fromkeys(windows, 0)
         self._where: list[tuple[LayerSlots, int]] = []  # layer -> (its group, its place there)

@@ -21,7 +21,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-NF4_BLOCK = 64  # weights that share a scale
+from engine.decoder import nf4
+
+NF4_BLOCK = nf4.BLOCK
 NF4_TILE = 32  # output rows that the CPU kernel handles at once
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "fp64": torch.float64}
 
@@ -67,15 +69,11 @@ def pack(weight: Tensor, layout: str, dtype: torch.dtype) -> Packed:
         w = weight.float()
         scale = w.abs().amax(1).clamp_min(1e-12) / 127.0  # (N,)
         return Packed(layout, (n, k), {"weight": (w / scale[:, None]).round_().to(torch.int8), "scale": scale})
-    from bitsandbytes.functional import quantize_4bit
-
     if layout == "nf4_cpu" and n % NF4_TILE:
         weight = F.pad(weight, (0, 0, 0, -n % NF4_TILE))
-    codes, state = quantize_4bit(weight.contiguous(), blocksize=NF4_BLOCK, quant_type="nf4")
-    codes = codes.view(torch.uint8).reshape(weight.shape[0], k // 2)  # two weights a byte, the even column in the high half
-    absmax = state.absmax.reshape(weight.shape[0], k // NF4_BLOCK)
+    codes, absmax = nf4.quantize(weight)
     if layout == "nf4":
-        return Packed(layout, (n, k), {"weight": codes, "absmax": absmax.float()})
+        return Packed(layout, (n, k), {"weight": codes, "absmax": absmax})
     return Packed(layout, (n, k), {"weight": _tile(codes), "absmax": absmax.t().contiguous().to(torch.bfloat16)})
 
 
@@ -173,10 +171,7 @@ class Nf4Cpu:
         kernel = nf4_kernel()
         assert kernel is not None
         self._kernel = kernel
-        n, k = ctypes.c_int64(self._width), ctypes.c_int64(self.in_features)
-        self._sizes = (n, k)
-        self._pointers = (ctypes.c_void_p(self._weight.data_ptr()), ctypes.c_void_p(self._absmax.data_ptr()))
-        self._strides = (ctypes.c_int64(NF4_BLOCK), k, n)
+        self._pointers = (self._weight.data_ptr(), self._absmax.data_ptr())
 
     def __call__(self, x: Tensor) -> Tensor:
         if x.dtype != torch.bfloat16:
@@ -184,14 +179,8 @@ class Nf4Cpu:
         x = x.contiguous()
         rows = x.shape[0]
         out = torch.empty((rows, self._width), dtype=torch.bfloat16)
-        self._kernel(
-            ctypes.c_int64(rows),
-            *self._sizes,
-            ctypes.c_void_p(x.data_ptr()),
-            *self._pointers,
-            ctypes.c_void_p(out.data_ptr()),
-            *self._strides,
-        )
+        k, n = self.in_features, self._width
+        self._kernel(rows, n, k, x.data_ptr(), *self._pointers, out.data_ptr(), NF4_BLOCK, k, n)
         if self._width != self.out_features:
             out = out[:, : self.out_features]
         if self._bias is not None:
@@ -254,9 +243,7 @@ class Int8Exact:
         hi = x.round()
         lo = x.sub_(hi).mul_(254.0).round_()
         both = torch.cat((hi, lo)).add_(128.0).to(torch.uint8)  # (2M, K)
-        sums = self._op(
-            both, 1.0, 128, self._weight, self._ones, self._zeros, None, 1.0, 0, torch.float32, "none", [], ""
-        )  # (2M, N)
+        sums = self._op(both, 1.0, 128, self._weight, self._ones, self._zeros, None, 1.0, 0, torch.float32, "none", [], "")  # (2M, N)
         out = sums[rows:].div_(254.0).add_(sums[:rows]).mul_(step).mul_(self._scale)
         if self._bias is not None:
             out += self._bias
@@ -281,6 +268,7 @@ def nf4_kernel() -> Callable[..., None] | None:
             return None
         kernel = lib.gemv_4bit_inference_cpu_nf4_bf16
         kernel.restype = None
+        kernel.argtypes = [ctypes.c_int64] * 3 + [ctypes.c_void_p] * 4 + [ctypes.c_int64] * 3
         return kernel
     except (ImportError, AttributeError, OSError, RuntimeError):
         return None

@@ -11,10 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from engine.decoder import linear, nf4, packed
+from engine.decoder import linear, packed
 from engine.decoder.blueprint import Blueprint, Matrix, draw
 from engine.decoder.config import DecoderConfig, from_hf
 from engine.decoder.linear import DTYPES, Linear, Packed
@@ -166,7 +165,7 @@ def _pack(
         if cancelled is not None and cancelled():
             raise EngineError("Loading was stopped.", kind="cancelled")
         rows = _rows(source, matrix, start, min(start + step, n))
-        block = pack_rows(rows, matrix.layout, dtype)
+        block = linear.pack(rows, matrix.layout, dtype)
         for name, tensor in block.tensors.items():
             if matrix.layout == "nf4_cpu" and name == "absmax":
                 columns.append(tensor)
@@ -180,18 +179,6 @@ def _pack(
     if matrix.bias:
         sink.put(f"{matrix.name}.bias", torch.cat([source.read(part).to(dtype) for part in matrix.bias]))
     return done
-
-
-def pack_rows(rows: Tensor, layout: str, dtype: torch.dtype) -> Packed:
-    """`linear.pack`, bit for bit, with the fast quantizer."""
-    if layout not in ("nf4", "nf4_cpu"):
-        return linear.pack(rows, layout, dtype)
-    n, k = rows.shape
-    wide = F.pad(rows, (0, 0, 0, -n % linear.NF4_TILE)) if layout == "nf4_cpu" and n % linear.NF4_TILE else rows
-    codes, absmax = nf4.quantize(wide)
-    if layout == "nf4":
-        return Packed(layout, (n, k), {"weight": codes, "absmax": absmax})
-    return Packed(layout, (n, k), {"weight": linear._tile(codes), "absmax": absmax.t().contiguous().to(torch.bfloat16)})
 
 
 def _rows(source: TensorSource, matrix: Matrix, start: int, stop: int) -> Tensor:

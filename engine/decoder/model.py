@@ -23,20 +23,18 @@ Attend = Callable[[Tensor, Tensor, Tensor, LayerSlots], Tensor]  # q (M, Hq, D),
 class Model:
     """Weights with their rotary tables."""
 
-    def __init__(self, weights: Weights, context: int) -> None:
+    def __init__(self, weights: Weights, context: int, positions: int) -> None:
         self.weights = weights
         self.config: DecoderConfig = weights.config
         tables: dict[Rope, RopeTable] = {}
         for rope in self.config.ropes:
             if rope is not None and rope not in tables:
-                tables[rope] = RopeTable(rope, self.config, context, weights.device, weights.dtype)
+                tables[rope] = RopeTable(rope, self.config, context, positions, weights.device, weights.dtype)
         self._tables = tables
         self._embed_scale = torch.tensor(self.config.embed_scale, dtype=weights.dtype).item()  # rounded as the families do
 
     @torch.inference_mode()
-    def forward(
-        self, tokens: Tensor, positions: Tensor, cache: SlotCache, attend: Attend, head_rows: slice | None
-    ) -> Tensor | None:
+    def forward(self, tokens: Tensor, positions: Tensor, cache: SlotCache, attend: Attend, head_rows: slice | None) -> Tensor | None:
         """Run rows `tokens` (M,) at `positions` (M,), writing keys and values behind `cache.length`.
 
         Returns float32 logits (rows of `head_rows`, V), or None when `head_rows` is None.

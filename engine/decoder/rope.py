@@ -15,11 +15,11 @@ from engine.decoder.config import DecoderConfig, Rope
 
 
 class RopeTable:
-    """cos and signed sin for every position of the context, (context, rotary_dim) each."""
+    """cos and signed sin, (rows, rotary_dim) each, for every position of the context and some drafted rows behind it."""
 
-    def __init__(self, rope: Rope, config: DecoderConfig, context: int, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(self, rope: Rope, config: DecoderConfig, context: int, rows: int, device: torch.device, dtype: torch.dtype) -> None:
         frequencies, scale = _frequencies(rope, config, context)
-        angles = torch.arange(context, dtype=torch.float32)[:, None] * frequencies.float()[None, :]  # (context, rotary_dim / 2)
+        angles = torch.arange(rows, dtype=torch.float32)[:, None] * frequencies.float()[None, :]  # (rows, rotary_dim / 2)
         cos, sin = angles.cos() * scale, angles.sin() * scale
         self.cos = torch.cat((cos, cos), dim=-1).to(device, dtype)
         self.sin = torch.cat((-sin, sin), dim=-1).to(device, dtype)  # the minus of the rotation lives here

@@ -31,6 +31,7 @@ class Target(Protocol):
     context: int
     exact: bool  # a row's logits are the same bits at any number of rows
     max_nodes: int  # most drafted rows that a verify can take; 0 = this model cannot roll back
+    chains_only: bool  # a draft must not branch
 
     @property
     def length(self) -> int: ...
@@ -47,11 +48,12 @@ class LeanTarget:
     """The lean decoder with its cache."""
 
     max_nodes = 64
+    chains_only = False
 
     def __init__(self, weights: Weights, context: int) -> None:
         self.context = context
         self.vocab_size = weights.config.vocab_size
-        self.model = Model(weights, context + self.max_nodes + 1)
+        self.model = Model(weights, context, context + self.max_nodes + 1)
         self.cache = SlotCache(weights.config, context, weights.device, weights.dtype)
         self.device = weights.device
         linears = [weights.head] + [linear for w in weights.layers for linear in (w.qkv, w.o, w.gate_up, w.down)]
