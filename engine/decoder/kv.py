@@ -41,23 +41,26 @@ class LayerSlots:
 
     def reserve(self, length: int, rows: int, limit: int) -> None:
         """Make room for `rows` behind `length` committed tokens, up to a context of `limit`."""
-        end = aligned(length + rows)
-        if end - self.base <= self.capacity:
+        need = aligned(length + rows) - self.base
+        if need <= self.capacity:
             return
         most = aligned(limit + rows)
         if self.window is not None:
-            most = min(most, aligned(self.window) + SLACK + max(GROW, aligned(rows)) + ALIGN)
-        if end - self.base > most:  # slide: forget what no future row can see
-            keep_from = max(0, (length - (self.window or 0)) // ALIGN * ALIGN)
-            held = self.store[:, :, :, keep_from - self.base : length - self.base].clone()
-            self.base = keep_from
-            if most > self.capacity:
-                self.store = self._allocate(most)
+            most = min(most, aligned(self.window) + SLACK + GROW + max(GROW, aligned(rows)) + ALIGN)
+        larger = self._allocate(max(need, min(most, 2 * self.capacity)))
+        larger[:, :, :, : self.capacity] = self.store
+        self.store = larger
+
+    def slide(self, length: int) -> None:
+        """Forget what no row can see from here on, or after going back by SLACK. What is forgotten follows from the length alone, so
+        that it is the same with any drafter."""
+        if self.window is None:
+            return
+        base = (length - self.window - SLACK) // GROW * GROW
+        if base > self.base:
+            held = self.store[:, :, :, base - self.base : length - self.base].clone()
             self.store[:, :, :, : held.shape[3]] = held
-        else:
-            larger = self._allocate(min(most, max(2 * self.capacity, end - self.base)))
-            larger[:, :, :, : self.capacity] = self.store
-            self.store = larger
+            self.base = base
 
     def usable(self, length: int) -> bool:
         """Whether the first `length` tokens are enough to go on from, or earlier ones would be missing."""
@@ -101,6 +104,8 @@ class SlotCache:
             for group in self.groups:
                 group.move([self.length + r for r in rows[first:]], self.length + first)
         self.length += len(rows)
+        for group in self.groups:
+            group.slide(self.length)
 
     def truncate(self, length: int) -> int:
         """Go back to the first `length` tokens; returns what is really left (0 where a sliding layer has forgotten too much)."""
