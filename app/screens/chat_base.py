@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from textual.screen import Screen
 from textual.widget import Widget
 
@@ -21,6 +23,8 @@ from app.widgets.transcript import Transcript
 from engine.client import Client
 from engine.errors import EngineError
 
+NUMBERS_S = 0.25  # nobody reads digits faster
+
 
 class ChatBase(Screen[None]):
     """State and widgets."""
@@ -33,6 +37,7 @@ class ChatBase(Screen[None]):
         self.chat = Chat(options)
         self.loaded = Loaded(client, options.load, options.method, options.drafter)
         self.meter = Meter()
+        self._state, self._numbers_s = "", 0.0
         self.held = False  # a question waits for the model
         self.header = HeaderBar()
         self.transcript = Transcript()
@@ -60,7 +65,11 @@ class ChatBase(Screen[None]):
         """Bring header, status line and key bar up to date; each repaints only what has changed."""
         loading = self.loaded.loading if self.loaded.loading_target else ""
         self.header.show(self.loaded.ready, loading, self.chat.k)
-        self.status.show(self.meter.numbers())
+        numbers = self.meter.numbers()
+        now_s = time.monotonic()
+        if numbers.state != self._state or now_s - self._numbers_s >= NUMBERS_S:
+            self._state, self._numbers_s = numbers.state, now_s
+            self.status.show(numbers)
         self.key_bar.show(key_bar(self.situation))
 
     def toast(self, text: str, severity: str = "information") -> None:

@@ -90,7 +90,8 @@ class ReplyFlow(LoadFlow):
         if self.reply is not None and text:
             self.reply.feed(text)
             if last is None:
-                await self.reply.paint()
+                view = self.transcript  # a reader who is at the end sees no more than one screen of the open block
+                await (self.reply.paint() if view.below else self.reply.paint(view.size.height))
             self.meter.visible()
         if isinstance(last, Done):
             await self.done(last)

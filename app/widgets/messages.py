@@ -109,10 +109,10 @@ class Reply(Vertical):
         self.exact += text
         self._waiting += self._blocks.feed(text)
 
-    async def paint(self) -> None:
-        """Draw what has come since the last time, or a good part of it where much has come at once."""
+    async def paint(self, lines: int = TAIL_LINES) -> None:
+        """Draw what has come since the last time, or a good part of it where much has come at once; `lines` of the open block."""
         await self._draw_blocks()
-        shown, left = tail(self._blocks.open, TAIL_LINES)
+        shown, left = tail(self._blocks.open, min(lines, TAIL_LINES))
         above = f"… {left} lines above, shown when this block is complete\n" if left else ""
         self._tail.update(Content.assemble((above, "dim"), for_terminal(shown).rstrip("\n")))
         self._tail.display = bool(shown.strip()) and not self._waiting
