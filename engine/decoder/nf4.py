@@ -42,7 +42,7 @@ def quantize(weight: Tensor) -> tuple[Tensor, Tensor]:
     assert k % BLOCK == 0
     blocks = weight.float().reshape(-1, BLOCK)
     absmax = blocks.abs().amax(1)
-    scaled = (blocks * (1.0 / absmax.clamp(min=1e-38))[:, None]).clamp_(-1, 1).view(-1).numpy()
+    scaled = (blocks * (1.0 / absmax.clamp(min=1e-38))[:, None]).clamp_(-1, 1).reshape(-1).numpy()
     codes = np.empty(scaled.size, np.uint8)
     above = np.empty(min(CHUNK, scaled.size), np.bool_)
     for start in range(0, scaled.size, CHUNK):

@@ -1,0 +1,241 @@
+"""Packed layers against what their numbers mean, and with the same bits for a row in any company."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from engine.decoder import linear
+from engine.decoder.linear import NF4_BLOCK, NF4_TILE, Int8, Int8Exact, Nf4Cpu, Packed, build, join, layout_for, pack
+
+CPU = torch.device("cpu")
+BF16 = torch.bfloat16
+needs_nf4 = pytest.mark.skipif(linear.nf4_kernel() is None, reason="this processor lacks AVX512-BF16, or bitsandbytes its kernel")
+needs_int8 = pytest.mark.skipif(not linear.int8_exact(), reason="this processor lacks VNNI, or torch its operator")
+ODD = [(1, 64), (31, 128), (32, 64), (33, 64), (100, 192), (257, 320), (503, 576), (96, 1536)]
+
+
+def some(n: int, k: int, seed: int = 0, strength: float = 1.0) -> Tensor:
+    return torch.randn(n, k, generator=torch.Generator().manual_seed(seed + n * 1000 + k)) * strength
+
+
+def same_bits_at_any_width(layer: linear.Linear, k: int, dtype: torch.dtype) -> None:
+    """Each row alone against passes of 2 to 16 rows; outliers, zeros and tiny rows among them."""
+    x = some(16, k, 5)
+    x[3] *= 1e4
+    x[4] = 0
+    x[5] *= 1e-6
+    x[6, 0] = 300.0
+    x = x.to(dtype)
+    alone = [layer(x[r : r + 1].clone())[0].clone() for r in range(16)]
+    for n in range(2, 17):
+        together = layer(x[:n].clone())
+        for r in range(n):
+            assert torch.equal(together[r], alone[r]), (n, r)
+    assert torch.equal(layer(x[5:9])[2], alone[7])  # another place in the pass
+    assert torch.equal(layer(x[::2])[3], alone[6])  # rows that do not lie together
+
+
+# --- nf4 ----------------------------------------------------------------------------------------------------------------
+
+
+def bnb_dequantized(weight: Tensor) -> Tensor:
+    from bitsandbytes.functional import dequantize_4bit, quantize_4bit
+
+    codes, state = quantize_4bit(weight.contiguous(), blocksize=NF4_BLOCK, quant_type="nf4")
+    return dequantize_4bit(codes, state).float()
+
+
+@needs_nf4
+@pytest.mark.parametrize("shape", ODD, ids=str)
+def test_nf4_is_what_bitsandbytes_dequantizes(shape: tuple[int, int]) -> None:
+    """Within the rounding of bf16 scales, products and results; also where N is no multiple of the kernel's tile."""
+    weight = some(*shape)
+    layer = build(pack(weight, "nf4_cpu", BF16), None, CPU, BF16)
+    assert isinstance(layer, Nf4Cpu)
+    x = some(6, shape[1], 1).to(BF16)
+    expected = x.double() @ bnb_dequantized(weight).double().T
+    got = layer(x)
+    assert got.dtype == BF16
+    assert got.shape == expected.shape
+    size = (x.double().abs() @ bnb_dequantized(weight).double().abs().T) / shape[1] ** 0.5  # what random rounding errors scale with
+    assert ((got.double() - expected).abs() <= 0.012 * size + 0.005 * expected.abs()).all()
+
+
+@needs_nf4
+def test_each_single_weight_is_at_its_place() -> None:
+    """One hot input at a time reads the matrix back: the tiling, the halves of the bytes, the scales."""
+    weight = some(70, 192)
+    layer = build(pack(weight, "nf4_cpu", BF16), None, CPU, BF16)
+    read = torch.cat([layer(torch.eye(192, dtype=BF16)[i : i + 16]) for i in range(0, 192, 16)]).T
+    expected = bnb_dequantized(weight)
+    assert torch.allclose(read.float(), expected, rtol=0.012, atol=1e-6)
+
+
+@needs_nf4
+@pytest.mark.parametrize("shape", ODD, ids=str)
+def test_nf4_rows_have_the_same_bits_at_any_width(shape: tuple[int, int]) -> None:
+    layer = build(pack(some(*shape), "nf4_cpu", BF16), None, CPU, BF16)
+    assert layer.row_invariant
+    same_bits_at_any_width(layer, shape[1], BF16)
+
+
+@needs_nf4
+@pytest.mark.parametrize("n", [64, 70])
+def test_nf4_bias_and_other_types(n: int) -> None:
+    weight, bias, x = some(n, 128), some(1, n, 2)[0], some(3, 128, 3)
+    plain = build(pack(weight, "nf4_cpu", BF16), None, CPU, BF16)(x.to(BF16))
+    biased = build(pack(weight, "nf4_cpu", BF16), bias, CPU, BF16)
+    assert torch.equal(biased(x.to(BF16)), plain + bias.to(BF16))
+    assert torch.equal(biased(x.to(BF16)), plain + bias.to(BF16))  # the first call changed nothing
+    wide = build(pack(weight, "nf4_cpu", BF16), None, CPU, torch.float32)(x)
+    assert wide.dtype == torch.float32
+    assert torch.equal(wide, plain.float())
+    assert biased.nbytes == (n + -n % NF4_TILE) * 128 // 2 + (n + -n % NF4_TILE) * 2 * 2
+
+
+@pytest.mark.parametrize("shape", [(33, 64), (100, 192)], ids=str)
+def test_nf4_through_the_registered_operator(shape: tuple[int, int]) -> None:
+    """The layout of CUDA, run on the CPU."""
+    weight, bias, x = some(*shape), some(1, shape[0], 2)[0], some(4, shape[1], 1)
+    expected = x @ bnb_dequantized(weight).T + bias
+    layer = build(pack(weight, "nf4", torch.float32), bias, CPU, torch.float32)
+    assert not layer.row_invariant
+    assert torch.allclose(layer(x), expected, rtol=1e-3, atol=1e-2)
+
+
+# --- int8 ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(7, 5), (33, 17), (64, 64), (257, 130), (50, 1536)], ids=str)
+def test_int8_weights_are_the_nearest_steps(shape: tuple[int, int]) -> None:
+    weight = some(*shape)
+    weight[0] = 0
+    packed = pack(weight, "int8", BF16)
+    codes, scale = packed.tensors["weight"], packed.tensors["scale"]
+    assert codes.dtype == torch.int8
+    assert ((codes.float() * scale[:, None] - weight).abs() <= scale[:, None] * 0.5001).all()
+    assert (codes[1:].abs().amax(1) == 127).all()
+    assert (codes[0] == 0).all()
+
+
+def exact_int8(x: Tensor, packed: Packed) -> Tensor:
+    """The same in unbounded arithmetic: two int8 rows a token, integer sums, float64 scales."""
+    step = (x.float().abs().amax(1, keepdim=True).clamp_min(1e-20) / 127.0).float()
+    scaled = x.float() / step
+    hi = scaled.round()
+    lo = ((scaled - hi) * 254.0).round()
+    codes = packed.tensors["weight"].to(torch.int64)
+    sums = hi.to(torch.int64) @ codes.T, lo.to(torch.int64) @ codes.T
+    return (sums[0].double() + sums[1].double() / 254.0) * step.double() * packed.tensors["scale"].double()
+
+
+@needs_int8
+@pytest.mark.parametrize("shape", [(7, 5), (33, 17), (257, 130), (50, 1536), (64, 9000)], ids=str)
+def test_int8_products_are_exact_integers(shape: tuple[int, int]) -> None:
+    """Nothing but the last conversions to float32 is rounded."""
+    packed = pack(some(*shape), "int8", BF16)
+    layer = build(packed, None, CPU, torch.float32)
+    assert isinstance(layer, Int8Exact)
+    for strength in (1e-3, 1.0, 1e4):
+        x = some(5, shape[1], 3, strength)
+        expected = exact_int8(x, packed)
+        assert torch.allclose(layer(x).double(), expected, rtol=1e-6, atol=float(expected.abs().max()) * 3e-7)
+        true = x.double() @ (packed.tensors["weight"].double() * packed.tensors["scale"].double()[:, None]).T
+        noise = x.abs().amax(1, keepdim=True) / 127 / 254 * packed.tensors["scale"] * 127 * shape[1] ** 0.5
+        assert ((layer(x).double() - true).abs() <= 2.5 * noise).all()  # 15 bits of an activation
+
+
+@needs_int8
+@pytest.mark.parametrize("dtype", [BF16, torch.float32], ids=str)
+@pytest.mark.parametrize("shape", [(7, 5), (33, 17), (257, 130), (503, 576), (96, 1536)], ids=str)
+def test_int8_rows_have_the_same_bits_at_any_width(shape: tuple[int, int], dtype: torch.dtype) -> None:
+    layer = build(pack(some(*shape), "int8", BF16), some(1, shape[0], 2)[0], CPU, dtype)
+    assert layer.row_invariant
+    same_bits_at_any_width(layer, shape[1], dtype)
+
+
+@needs_int8
+def test_numbers_that_are_not_finite_come_through() -> None:
+    """They must not turn into harmless integers: the sampler has to see them."""
+    layer = build(pack(some(20, 64), "int8", BF16), None, CPU, torch.float32)
+    x = some(3, 64, 1)
+    clean = layer(x.clone())
+    x[1, 5] = float("nan")
+    assert not torch.isfinite(layer(x.clone())[1]).any()
+    assert torch.equal(layer(x)[[0, 2]], clean[[0, 2]])
+    x[1, 5] = float("inf")
+    assert not torch.isfinite(layer(x)[1]).any()
+
+
+@pytest.mark.parametrize("dtype", [BF16, torch.float32], ids=str)
+def test_int8_without_the_exact_kernel(dtype: torch.dtype) -> None:
+    weight, bias, x = some(96, 128), some(1, 96, 2)[0], some(16, 128, 1)
+    packed = pack(weight, "int8", BF16)
+    layer = Int8(packed.tensors["weight"], packed.tensors["scale"], bias.to(dtype), dtype)
+    expected = x @ (packed.tensors["weight"].float() * packed.tensors["scale"][:, None]).T + bias
+    assert torch.allclose(layer(x.to(dtype)).float(), expected, rtol=0.02, atol=0.15 if dtype == BF16 else 1e-3)
+    if layer.row_invariant:
+        same_bits_at_any_width(layer, 128, dtype)
+    assert layer.row_invariant == (dtype == BF16)
+
+
+# --- dense, and all -----------------------------------------------------------------------------------------------------
+
+
+def test_dense_is_a_plain_product() -> None:
+    weight, bias, x = some(7, 5), some(1, 7, 2)[0], some(3, 5, 1)
+    layer = build(pack(weight, "dense", torch.float32), bias, CPU, torch.float32)
+    assert torch.allclose(layer(x), x @ weight.T + bias, atol=1e-6)
+    assert not layer.row_invariant
+    assert layer.nbytes == 7 * 5 * 4
+    assert pack(weight, "dense", BF16).tensors["weight"].dtype == BF16
+
+
+@pytest.mark.parametrize("layout", ["dense", "int8", "nf4", pytest.param("nf4_cpu", marks=needs_nf4)])
+def test_blocks_packed_apart_and_joined_are_the_whole(layout: str) -> None:
+    weight = some(150, 128)
+    whole = pack(weight, layout, BF16)
+    joined = join([pack(weight[a:b], layout, BF16) for a, b in ((0, 64), (64, 96), (96, 150))])
+    assert joined.shape == whole.shape == (150, 128)
+    assert joined.layout == layout
+    for name, tensor in whole.tensors.items():
+        assert torch.equal(joined.tensors[name], tensor), name
+    assert join([whole]) is whole
+    if layout == "nf4_cpu":
+        with pytest.raises(AssertionError):
+            join([pack(weight[:33], layout, BF16), pack(weight[33:], layout, BF16)])
+
+
+@pytest.mark.parametrize("layout", ["dense", "int8", "nf4", pytest.param("nf4_cpu", marks=needs_nf4)])
+def test_packing_leaves_the_weight_alone_and_takes_any_float_type(layout: str) -> None:
+    weight = some(40, 64)
+    before = weight.clone()
+    pack(weight, layout, BF16)
+    assert torch.equal(weight, before)
+    half = pack(weight.half(), layout, BF16)
+    again = pack(weight.half().float(), layout, BF16)
+    for name, tensor in half.tensors.items():
+        assert torch.equal(tensor, again.tensors[name])
+    # a matrix of a transposed file, or a slice of a larger one
+    strided = pack(some(64, 40).T, layout, BF16)
+    straight = pack(some(64, 40).T.contiguous(), layout, BF16)
+    for name, tensor in strided.tensors.items():
+        assert torch.equal(tensor, straight.tensors[name])
+
+
+def test_the_layout_of_a_scheme() -> None:
+    assert layout_for("int8", CPU, (5, 5)) == "int8"
+    assert layout_for("bf16", CPU, (5, 64)) == "dense"
+    assert layout_for("nf4", CPU, (5, 65)) == "dense"  # a kernel that cannot take the shape
+    assert layout_for("nf4", CPU, (5, 64)) == ("nf4_cpu" if linear.nf4_kernel() else "nf4")
+    assert layout_for("nf4", torch.device("cuda"), (5, 64)) == "nf4"
+
+
+def test_a_processor_without_the_kernels_gets_the_other_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear, "nf4_kernel", lambda: None)
+    monkeypatch.setattr(linear, "int8_exact", lambda: False)
+    assert layout_for("nf4", CPU, (32, 64)) == "nf4"
+    layer = build(pack(some(32, 64), "int8", BF16), None, CPU, BF16)
+    assert isinstance(layer, Int8)
