@@ -42,9 +42,10 @@ class ModelDrafter:
         self._agreed = 0  # as many of them are known to be committed
 
     def sync(self, ctx: Context) -> None:
-        """Read all committed ids but the root."""
+        """Read all committed ids but the root. A text that fills the own context is left alone: nothing will be drafted for it."""
         self._back_to(common(self._ids, ctx.ids, 0, len(ctx.ids) - 1))
-        self._read(ctx, ctx.ids[len(self._ids) : -1])
+        if len(ctx.ids) < self._runner.context:
+            self._read(ctx, ctx.ids[len(self._ids) : -1])
 
     def _back_to(self, length: int) -> None:
         length = self._runner.truncate(length)
@@ -52,9 +53,14 @@ class ModelDrafter:
         self._agreed = length
 
     def _read(self, ctx: Context, ids: list[int]) -> None:
-        self._runner.prefill(ids, ctx.progress, ctx.cancelled)
+        self._runner.prefill(self._known(ids), ctx.progress, ctx.cancelled)
         self._ids += ids[: self._runner.length - len(self._ids)]
         self._agreed = len(self._ids)
+
+    def _known(self, ids: list[int]) -> list[int]:
+        """Ids that only the target has stand as another token: that can make a draft worse, never the text."""
+        most = self._runner.vocab_size
+        return ids if max(ids, default=0) < most else [i if i < most else 0 for i in ids]
 
     def propose(self, ctx: Context) -> Draft:
         """Draw up to the budget, one pass a token."""
@@ -69,7 +75,7 @@ class ModelDrafter:
         laws: list[Tensor] = []
         stream = noise.PROPOSE if ctx.with_laws else noise.PICK
         while len(tokens) < budget and not ctx.cancelled():
-            logits = self._runner.next(missing)[:, : self._width]
+            logits = self._runner.next(self._known(missing))[:, : self._width]
             self._ids += missing
             row = [Row(ctx.next_index + len(tokens), tuple(tokens))]
             if ctx.with_laws:
