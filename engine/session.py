@@ -48,6 +48,7 @@ class Session:
         self._stop = tuple(stop)
         self.tally = Tally()  # of the last reply
         self._ids: list[int] = []  # prompt and reply so far; the cache holds the first target.length of them
+        self._alone = False  # each token is verified alone, and that was said
 
     # --- one reply ---------------------------------------------------------------------------------------------------
 
@@ -62,8 +63,8 @@ class Session:
             emit(Prefill(command.reply, reused + done, len(prompt), reused))
 
         emit(Prefill(command.reply, reused, len(prompt), reused))
+        self._ids = list(prompt)  # before anything is read: whatever ends the reading, the cache holds a beginning of these
         whole = self.target.prefill(prompt[reused:-1], progress, cancelled)
-        self._ids = list(prompt)
         ctx = Context(
             self._ids,
             len(prompt),
@@ -121,12 +122,14 @@ class Session:
         drafter = self.loaded.drafter
         self.control.k = command.k
         most = min(drafter.needs.max_nodes, self.target.max_nodes) if drafter is not None else 0
-        if command.strict and not self.target.exact:
-            if most and self.control.most:
+        strict = command.strict and not self.target.exact and most > 0
+        if strict:
+            if not self._alone:
                 self.control.notices.append(
                     "--strict: on this device the last bits of a row depend on how many rows share a pass, so each token is verified alone."
                 )
             most = 0
+        self._alone = strict
         self.control.most = most
 
     def _rewind(self, prompt: list[int]) -> int:
