@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterable
 from functools import partial
+from pathlib import Path
 from typing import ClassVar
 
 from textual.app import App, SystemCommand
@@ -26,7 +27,7 @@ __all__ = ["ChatOptions", "SpecChat", "run_chat"]
 class SpecChat(App[int]):
     """One chat screen for now; others are pushed over it and the engine goes on below them."""
 
-    CSS_PATH = "app.tcss"
+    CSS_PATH = Path(__file__).with_name("app.tcss")
     TITLE = "specchat"
     BINDINGS: ClassVar[list[BindingType]] = bindings("app")
     HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (COLUMNS, "-narrow"), (110, "-wide")]  # noqa: RUF012 - as the base class declares it
