@@ -22,6 +22,7 @@ import torch  # noqa: E402
 from engine.catalog import fit, measured  # noqa: E402
 from engine.catalog.specs import NONE, ModelSpec  # noqa: E402
 from engine.client import Outbox, Stopper  # noqa: E402
+from engine.decoder.load import resolve_scheme  # noqa: E402
 from engine.decoder.opened import DEFAULT_CONTEXT, Opened, open_target  # noqa: E402
 from engine.drafters import registry  # noqa: E402
 from engine.errors import EngineError  # noqa: E402
@@ -128,6 +129,8 @@ class Engine:
         self._out.put(Loading("Looking at the model"))
         options = command.options
         device = resolve_device(options.device)
+        resolve_scheme(options.quant, options.head, device)  # names that do not exist
+        resolve_scheme(options.draft_quant, "auto", device)
         path = registry.where(command.target)
         context, drafter, notes = self._plan(command, device)
         opened = open_target(command.target, path, device, options, context, self._progress, lambda: self._stopper.stopped(number))
@@ -279,7 +282,7 @@ class Engine:
                 other, swap = self._waiting.popleft()
                 try:
                     self._handle(other, swap)
-                except EngineError as error:
+                except Exception as error:  # a failed swap is no failure of the reply
                     self._out.put(failure(error, None, ()))
 
         def cancelled() -> bool:
