@@ -64,7 +64,13 @@ def build(
         best, notes = choose(beside)
         if best.kind != "model":
             return replace(build(best, "auto", beside, device, options), notes=notes)
-        built = build(best, "auto", beside, device, options, progress, cancelled)
+        try:
+            built = build(best, "auto", beside, device, options, progress, cancelled)
+        except EngineError as error:
+            if error.kind == "cancelled":
+                raise
+            note = f"{best.name} could not be loaded, so the drafter is ngram. {error.message}"
+            return Built(Ngram(NGRAM.name, NGRAM.min_match, NGRAM.max_match), "", (*notes, note))
         assert built.drafter is not None
         front = Ngram("ngram", LONG, NGRAM.max_match)  # only where it has a long match
         return Built(Stacked([front, built.drafter]), built.quant, notes + built.notes)
@@ -113,6 +119,8 @@ def _model(
 def where(spec: ModelSpec) -> Path:
     """The model's place on this machine. EngineError when it is not here."""
     path = hub.locate(spec)
+    if path is None and spec.path:
+        raise EngineError(f"There is nothing at {spec.path}.", "Check the path.", kind="missing_weights")
     if path is None:
         raise EngineError(f"{spec.name} is not on this machine.", f"Run: specchat pull {spec.name}", kind="missing_weights")
     return path
@@ -132,10 +140,17 @@ def choose(beside: Beside) -> tuple[ModelSpec, tuple[str, ...]]:
         expected = speedups.get(f"ngram+{spec.name}", speedups.get(spec.name, 1.4 - spec.params / (beside.spec.params or 1e3)))
         if expected <= best[0]:
             continue
-        path = hub.locate(spec)
-        if path is not None and difference(beside.tokenizer, load_tokenizer(path, spec.template)) is None:
+        if _shares_vocabulary(spec, beside):
             best = (expected, spec)
     return best[1], ()
+
+
+def _shares_vocabulary(spec: ModelSpec, beside: Beside) -> bool:
+    path = hub.locate(spec)
+    try:
+        return path is not None and difference(beside.tokenizer, load_tokenizer(path, spec.template)) is None
+    except EngineError:  # a damaged one is no choice
+        return False
 
 
 def describe(drafter: Drafter | None) -> tuple[str, str]:
