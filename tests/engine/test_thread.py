@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -52,6 +53,15 @@ def disk(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ModelSpec]:
         "same": spec_of(tiny_model(at / "same", 1), "drafter", params=1.0),
         "stranger": spec_of(tiny_model(at / "stranger", 3, shift=7), "drafter", params=0.1),
     }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_collections() -> Iterator[None]:
+    """The engine collects garbage at each load; what pytest holds need not be looked at each time."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 class Face:
