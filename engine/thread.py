@@ -15,6 +15,9 @@ from time import perf_counter
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before any import below: libraries look for kernels and updates on the hub otherwise
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+# OpenMP threads that spin for long at the end of a parallel region hold the core that another one is waiting for as soon as any other
+# program runs: a step then takes ten times as long. A short spin and then sleep costs next to nothing on a quiet machine.
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it warns of optional kernels on the hub that we never use
 _begun = perf_counter()
 import torch  # noqa: E402
