@@ -26,7 +26,7 @@ from engine.catalog import fit, measured  # noqa: E402
 from engine.catalog.specs import NONE, ModelSpec  # noqa: E402
 from engine.client import Outbox, Stopper  # noqa: E402
 from engine.decoder.load import resolve_scheme  # noqa: E402
-from engine.decoder.opened import DEFAULT_CONTEXT, Opened, open_target  # noqa: E402
+from engine.decoder.opened import DEFAULT_CONTEXT, Opened, open_target, wish  # noqa: E402
 from engine.drafters import registry  # noqa: E402
 from engine.errors import EngineError  # noqa: E402
 from engine.logs import log_failure  # noqa: E402
@@ -128,13 +128,13 @@ class Engine:
 
     def _load(self, number: int, command: Load) -> None:
         begun = perf_counter()
-        self._unload()
         self._out.put(Loading("Looking at the model"))
         options = command.options
         device = resolve_device(options.device)
         resolve_scheme(options.quant, options.head, device)  # names that do not exist
         resolve_scheme(options.draft_quant, "auto", device)
         path = registry.where(command.target)
+        self._unload()  # a mistake in the command costs nothing
         context, drafter, notes = self._plan(command, device)
         opened = open_target(command.target, path, device, options, context, self._progress, lambda: self._stopper.stopped(number))
         self._opened, self._options, self._spec = opened, options, command.target
@@ -143,21 +143,29 @@ class Engine:
         problem: Failed | None = None
         try:
             notes += self._build(number, drafter, command.method)
+            self._measure()
         except BaseException as error:
             problem = failure(error, None, ("drafter",))
-        self._measure()
+            self._drop_drafter()
         if problem is not None:
             self._out.put(problem)
         self._out.put(self._ready(notes, perf_counter() - begun))
+
+    def _drop_drafter(self) -> None:
+        session = self._session
+        if session is not None and session.loaded.drafter is not None:
+            session.loaded.drafter.close()
+            session.loaded.drafter, self._draft_quant = None, ""
 
     def _plan(self, command: Load, device: torch.device) -> tuple[int, ModelSpec, tuple[str, ...]]:
         """Context and drafter that fit into memory. The drafter is dropped before the target, a context nobody asked for is cut."""
         options, drafter = command.options, command.drafter
         path = registry.where(command.target)
         context = options.context or min(command.target.context or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
+        quant, head = wish(options.quant, command.target.quant), wish(options.head, command.target.head)
         notes: tuple[str, ...] = ()
         for _ in range(3):
-            need = fit.estimate(path, quant=options.quant, head=options.head, context=context, device=str(device))
+            need = fit.estimate(path, quant=quant, head=head, context=context, device=str(device))
             beside = self._drafter_fit(drafter, options, context, device)
             free, _total = fit.available(str(device))
             try:
@@ -183,7 +191,10 @@ class Engine:
         if own != str(device):
             return None
         quant = options.draft_quant if options.draft_quant != "auto" else options.quant
-        return fit.without_libraries(fit.estimate(path, quant=quant, context=context, device=own), own)
+        try:
+            return fit.without_libraries(fit.estimate(path, quant=quant, context=context, device=own), own)
+        except EngineError:  # loading it will say what is wrong; the target comes first
+            return None
 
     def _build(self, number: int, drafter: ModelSpec, method: str) -> tuple[str, ...]:
         """Put a drafter beside the target; the old one stays when this fails."""
@@ -236,9 +247,8 @@ class Engine:
         self._out.put(self._ready(notes, perf_counter() - begun))
 
     def _unload(self) -> None:
+        self._drop_drafter()
         if self._session is not None:
-            if self._session.loaded.drafter is not None:
-                self._session.loaded.drafter.close()
             self._session.target.close()
         self._session = self._opened = None
         free_memory()

@@ -43,7 +43,7 @@ def open_target(
     """Load tokenizer and weights. Raises EngineError."""
     tokenizer = load_tokenizer(path, spec.template)
     notes: list[str] = [*tokenizer.notes]
-    quant, head = _wish(options.quant, spec.quant), _wish(options.head, spec.head)
+    quant, head = wish(options.quant, spec.quant), wish(options.head, spec.head)
     target: Target
     try:
         weights = load_weights(path, device=device, quant=quant, head=head, progress=progress, cancelled=cancelled, note=notes.append)
@@ -64,6 +64,6 @@ def open_target(
     return Opened(target, tokenizer, sampling_defaults(path), device, scheme, head_scheme, tuple(notes))
 
 
-def _wish(asked: str, entry: str | None) -> str:
+def wish(asked: str, entry: str | None) -> str:
     """What the person asked for, else what the entry of the catalog says."""
     return asked if asked != "auto" else entry or "auto"

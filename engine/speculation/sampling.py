@@ -35,7 +35,7 @@ class Filters:
 
     @property
     def greedy(self) -> bool:
-        return self.temperature <= 0.0
+        return self.temperature < 1e-6  # below, dividing by it leaves the range of float32
 
     @property
     def narrow(self) -> bool:

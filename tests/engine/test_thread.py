@@ -253,8 +253,45 @@ def test_a_bad_target_is_a_failure_and_a_good_one_works_afterwards(face: Face, d
     assert len(face.ask(1).token_ids) == 40
 
 
+def test_a_mistake_in_a_command_costs_nothing(face: Face, disk: dict[str, ModelSpec], tmp_path: Path) -> None:
+    """What can be seen before anything is freed leaves the loaded model alone."""
+    face.load(disk["target"], NGRAM)
+    plain = face.ask(1)
+    for spec, options in (
+        (disk["small"], LoadOptions(device="tpu")),
+        (disk["small"], LoadOptions(device="cpu", quant="nf5")),
+        (spec_of(tmp_path / "nowhere"), CPU),
+    ):
+        face.send(Load(spec, NONE, options))
+        assert face.failed().lost == ()
+        done = face.ask(2)
+        assert (done.token_ids, done.drafter) == (plain.token_ids, "ngram")
+
+
+def test_a_machine_that_cannot_be_measured_runs_without_a_drafter(
+    face: Face, disk: dict[str, ModelSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(LeanTarget, "verify", failing(LeanTarget.verify, 4, MemoryError()))
+        face.send(Load(disk["target"], disk["small"], CPU))
+        failed, ready = face.until(lambda e: isinstance(e, Ready))[-2:]
+    assert isinstance(failed, Failed)
+    assert (failed.kind, failed.lost) == ("memory", ("drafter",))
+    assert isinstance(ready, Ready)
+    assert (ready.drafter, ready.memory.drafter) == ("none", 0)
+    assert len(face.ask(1).token_ids) == 40
+
+
 def test_a_bad_drafter_leaves_the_target(face: Face, disk: dict[str, ModelSpec], tmp_path: Path) -> None:
+    small = disk["small"].path
+    assert small is not None
+    for name, suffix, size in (("cut", ".safetensors", 9000), ("rubbish", ".json", 5)):
+        (tmp_path / name).mkdir()
+        for file in small.iterdir():
+            (tmp_path / name / file.name).write_bytes(file.read_bytes()[: size if file.suffix == suffix else None])
     cases = [
+        (spec_of(tmp_path / "cut", "drafter"), "auto", "corrupt_weights"),
+        (spec_of(tmp_path / "rubbish", "drafter"), "auto", None),
         (disk["stranger"], "auto", "vocabulary"),
         (spec_of(tmp_path / "nowhere", "drafter"), "auto", "missing_weights"),
         (ModelSpec("some-heads", role="drafter", kind="heads"), "auto", None),

@@ -122,6 +122,12 @@ def test_greedy_takes_the_lowest_id_among_equals() -> None:
     assert Picker(Filters(), 1).laws(logits, ROW * 2).argmax(-1).tolist() == [41, 0]
 
 
+def test_a_temperature_of_almost_nothing_is_greedy() -> None:
+    logits = torch.randn(1, 100, generator=torch.Generator().manual_seed(1)) * 30
+    for temperature in (1e-45, 1e-12, 1e-6, 1e-5):
+        assert Picker(Filters(temperature, top_p=0.9), 1).pick(logits, ROW) == [int(logits.argmax())]
+
+
 def bf16_rows(count: int, vocab_size: int, seed: int) -> torch.Tensor:
     """Logits as a bf16 head gives them: many equal values. Sharp and flat rows in turn."""
     made = torch.Generator().manual_seed(seed)
