@@ -17,7 +17,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # before any import below: libraries look fo
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # OpenMP threads that spin for long at the end of a parallel region hold the core that another one is waiting for as soon as any other
 # program runs: a step then takes ten times as long. A short spin and then sleep costs next to nothing on a quiet machine.
-os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it warns of optional kernels on the hub that we never use
 _begun = perf_counter()
 import torch  # noqa: E402
