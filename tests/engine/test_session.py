@@ -184,6 +184,24 @@ def test_carrying_on_is_the_reply_that_was_cut(drafter: int) -> None:
     assert rest.reused_tokens == begun.prompt_tokens + 12
 
 
+def test_a_carried_on_reply_keeps_its_first_space() -> None:
+    """Many tokenizers drop a space in front of all text; behind a reply that goes on it belongs there."""
+
+    def chat() -> Chat:
+        it = Chat(target())
+        letters = it.session.tokenizer
+        it.session.tokenizer.decode = lambda ids: Letters.decode(letters, ids).removeprefix(" ")  # type: ignore[method-assign, arg-type]
+        return it
+
+    whole = chat().ask("hello", seed=7, max_tokens=60)
+    space = whole.text.index(" ", 3)
+    cut = chat()
+    begun = cut.ask("hello", seed=7, max_tokens=len(whole.token_ids) - len(whole.text) + space)
+    rest = cut.ask(seed=7, max_tokens=5, carry_on=True, offset=len(begun.token_ids))
+    assert rest.text[0] == " "
+    assert whole.text.startswith(begun.text + rest.text)
+
+
 def test_raw_is_taken_as_it_is() -> None:
     chat = Chat(target())
     done = chat.ask(raw="once upon")

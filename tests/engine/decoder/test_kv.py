@@ -132,6 +132,18 @@ def test_reading_in_any_parts_gives_the_same_cache(window: int | None) -> None:
     assert torch.allclose(a[0], dense_logits(whole, ids)[-1], atol=1e-9)
 
 
+def test_chunks_end_at_absolute_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a text was read in part before, the rest is read in the same pieces as in one go."""
+    target = tiny_target(6, context=3000)
+    pieces: list[tuple[int, int]] = []
+    chunk = target._chunk
+    monkeypatch.setattr(target, "_chunk", lambda ids, start: pieces.append((start, start + len(ids))) or chunk(ids, start))
+    target.prefill([1] * 100)
+    target.prefill([1] * 1000)
+    target.prefill([])
+    assert pieces == [(0, 100), (100, 512), (512, 1024), (1024, 1100)]
+
+
 # --- going back ---------------------------------------------------------------------------------------------------------
 
 

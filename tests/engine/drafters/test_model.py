@@ -52,7 +52,7 @@ def test_its_cache_holds_the_committed_text_after_any_verdict() -> None:
             assert len(draft.tokens) == 4
         else:
             draft = None
-        kept = rng.randint(0, 4) if draft else 0
+        kept, rooted = rng.randint(0, 4) if draft else 0, len(ids)
         emitted = list(draft.tokens[:kept]) if draft else [rng.randrange(32) for _ in range(rng.choice([0, 1, 7, 30]))]
         emitted += [rng.randrange(32)]
         if rng.random() < 0.1:
@@ -61,6 +61,8 @@ def test_its_cache_holds_the_committed_text_after_any_verdict() -> None:
         drafter.commit(ctx, Verdict(tuple(range(kept + 1)), tuple(emitted)))
         assert runner.length == len(drafter._ids) <= len(ids) - 1
         assert drafter._ids == ids[: runner.length]
+        if draft and len(emitted) > kept:  # what was kept is not read again
+            assert runner.length >= rooted + min(kept, 3)
     fresh = tiny_target(4)
     fresh.prefill(ids[: runner.length])
     probe = torch.tensor([3])

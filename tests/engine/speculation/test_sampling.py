@@ -155,6 +155,20 @@ def test_what_a_row_keeps_does_not_depend_on_its_neighbours(filters: Filters) ->
     assert any(outside) or filters.min_p  # there were ties at a cut
 
 
+@pytest.mark.parametrize("filters", [Filters(1.0, top_p=0.9), Filters(1.0, top_k=240), Filters(1.0, top_k=600, top_p=0.9)], ids=str)
+def test_a_cut_through_many_equal_values_keeps_the_lowest_ids(filters: Filters) -> None:
+    """The equal values go on behind what is looked at first, whatever the neighbours make the call look at."""
+    logits = torch.full((2, 20_000), -30.0)
+    order = torch.randperm(20_000, generator=torch.Generator().manual_seed(3))
+    logits[0, order[:200]] = torch.linspace(3.0, 2.0, 200)
+    logits[0, order[200:700]] = 1.5  # five hundred equal ones
+    logits[1] = torch.randn(20_000, generator=torch.Generator().manual_seed(4)) * 0.1
+    expected = set(np.flatnonzero(reference(logits[0], filters)).tolist())
+    assert 200 < len(expected) < 700
+    for rows in (logits[:1], logits):
+        assert set(Picker(filters, 1)._survivors(rows)[0][1].tolist()) == expected
+
+
 @pytest.mark.parametrize(
     "filters",
     [Filters(), Filters(1.0), Filters(1.0, top_p=0.95), Filters(0.7, top_k=40, top_p=0.9), Filters(1.0, min_p=0.05, repeat_penalty=1.2)],
