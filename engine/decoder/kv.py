@@ -60,7 +60,12 @@ class LayerSlots:
         if base > self.base:
             held = self.store[:, :, :, base - self.base : length - self.base].clone()
             self.store[:, :, :, : held.shape[3]] = held
+            self.store[:, :, :, held.shape[3] :] = 0
             self.base = base
+
+    def clear(self, first: int, last: int) -> None:
+        """Empty the slots of positions [first, last). A mask hides what lies behind the text, but not if it is no number."""
+        self.store[:, :, :, max(0, first - self.base) : max(0, last - self.base)] = 0
 
     def usable(self, length: int) -> bool:
         """Whether the first `length` tokens are enough to go on from, or earlier ones would be missing."""
@@ -79,6 +84,7 @@ class SlotCache:
     def __init__(self, config: DecoderConfig, limit: int, device: torch.device, dtype: torch.dtype) -> None:
         self.length = 0
         self.limit = limit
+        self._written = 0  # no slot behind this position was written since it was last empty
         windows = sorted(set(config.windows), key=lambda w: (w is not None, w))
         self.groups = [LayerSlots(config.windows.count(w), w, config, device, dtype) for w in windows]
         counters = dict.fromkeys(windows, 0)
@@ -89,6 +95,7 @@ class SlotCache:
 
     def reserve(self, rows: int) -> None:
         """Make room for a pass of `rows`."""
+        self._written = max(self._written, self.length + rows)
         for group in self.groups:
             group.reserve(self.length, rows, self.limit)
 
@@ -112,6 +119,10 @@ class SlotCache:
         assert length <= self.length
         if length < self.length and not all(group.usable(length) for group in self.groups):
             length = 0
+        if self._written > length:
+            for group in self.groups:
+                group.clear(length, self._written)
+            self._written = length
         if length == 0:
             for group in self.groups:
                 group.base = 0

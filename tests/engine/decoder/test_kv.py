@@ -205,6 +205,26 @@ def test_the_store_of_a_window_stays_small() -> None:
     assert cache.nbytes == full.store.nbytes + window.store.nbytes
 
 
+@pytest.mark.parametrize("window", [None, 12])
+def test_numbers_that_are_not_finite_do_not_stay(window: int | None) -> None:
+    """One bad pass, read or drafted, must not spoil a later text through slots that its mask hides."""
+    rng = random.Random(6)
+    target = tiny_target(9, tiny_config(window=window))
+    ids = [rng.randrange(1, 32) for _ in range(60)]
+    good = target.model.weights.embed[0].clone()
+    for bad in ("drafted", "read"):
+        target.prefill(ids[:50])
+        target.model.weights.embed[0] = float("nan")
+        if bad == "drafted":
+            assert target.verify(torch.tensor([ids[50], 0, 1, 2, 3, 4]), (0, 1, 2, 3, 4)).isnan().any()
+        else:
+            target.prefill([0, 0, 0, 0])
+        target.model.weights.embed[0] = good
+        assert target.truncate(47) == 47
+        check(target, ids[:48], [3], (0,))
+        target.truncate(0)
+
+
 def test_no_memory_for_growing_leaves_the_cache_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(1)
     target = tiny_target(8, tiny_config(window=12), context=1900)
