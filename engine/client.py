@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from queue import SimpleQueue
 from typing import Protocol
 
-from engine.protocol import Command, Event, Loading, Prefill
+from engine.logs import log_failure
+from engine.protocol import Command, Event, Failed, Loading, Prefill
 
 
 class Client(Protocol):
@@ -82,8 +83,13 @@ class EngineClient:
         self._started = False
 
     def _run(self) -> None:
-        from engine.thread import serve
-
+        try:
+            from engine.thread import serve
+        except Exception as error:  # a broken or missing library; the thread must say so before it ends
+            log_failure(error)
+            hint = "`specchat doctor` says what is missing; installing specchat again repairs it."
+            self._outbox.put(Failed(f"The engine cannot start: {type(error).__name__}: {error}", hint, "internal"))
+            return
         serve(self._commands, self._outbox, self._stopper)
 
     def send(self, command: Command) -> None:

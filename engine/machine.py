@@ -34,8 +34,8 @@ def use_physical_cores() -> int:
     """One compute thread per physical core that this process may use: more only wait for each other."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     threads = max(1, min(psutil.cpu_count(logical=False) or allowed, allowed))
-    if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(threads)
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    torch.set_num_threads(int(asked) if asked.isdigit() and int(asked) > 0 else threads)
     return torch.get_num_threads()
 
 

@@ -303,9 +303,9 @@ class Engine:
 
         done = session.reply(command, self._out.put, cancelled, between)
         self._remember(done)
-        self._out.put(done)
         for text in session.control.take_notices():
             self._out.put(Notice(text, command.reply))
+        self._out.put(done)
 
     def _remember(self, done: Done) -> None:
         """Keep the measured speed-up of this pair: `auto` chooses by it."""

@@ -12,6 +12,7 @@ from engine.catalog import catalog, hub
 from engine.catalog.specs import ModelSpec
 from engine.decoder.opened import Opened, open_target
 from engine.drafters.registry import Beside, build
+from engine.machine import use_physical_cores
 from engine.protocol import Done, Event, Generate, LoadOptions, Message, Sampling
 from engine.session import Session
 from engine.speculation.control import Controller
@@ -43,7 +44,7 @@ def find(name: str) -> tuple[ModelSpec, Path]:
 
 def session(name: str, quant: str = "nf4", head: str = "int8", drafter: str = "none", context: int = 4096) -> Session:
     """A loaded target with a drafter."""
-    torch.set_num_threads(torch.get_num_threads() if torch.get_num_threads() > 1 else 2)
+    use_physical_cores()
     spec, path = find(name)
     options = LoadOptions(quant=quant, head=head)
     opened = open_target(spec, path, CPU, options, context, lambda *_: None, lambda: False)

@@ -74,8 +74,7 @@ def plan(length: int, parents: tuple[int, ...], window: int | None, device: torc
         else:
             stretches.append(Stretch(row, row + 1, lows[row], high, mask))
     return [
-        Stretch(s.first, s.last, s.low, s.high, mask[s.first : s.last, s.low - low :].contiguous()[:, None, None, :])
-        for s in stretches
+        Stretch(s.first, s.last, s.low, s.high, mask[s.first : s.last, s.low - low :].contiguous()[:, None, None, :]) for s in stretches
     ]
 
 
@@ -100,9 +99,7 @@ def _attend(q: Tensor, keys: Tensor, values: Tensor, base: int, s: Stretch, scal
     return _sdpa(q, k, v, mask, scale, softcap)
 
 
-def attend_chunk(
-    q: Tensor, keys: Tensor, values: Tensor, group: LayerSlots, length: int, scale: float, softcap: float | None
-) -> Tensor:
+def attend_chunk(q: Tensor, keys: Tensor, values: Tensor, group: LayerSlots, length: int, scale: float, softcap: float | None) -> Tensor:
     """Causal attention of a chunk q (n, Hq, D) that begins at position `length` -> (n, Hq·D)."""
     n, heads, dim = q.shape
     low = 0 if group.window is None else max(0, length - group.window + 1)

@@ -99,10 +99,10 @@ class SlotCache:
         for group in self.groups:
             group.reserve(self.length, rows, self.limit)
 
-    def layer(self, index: int) -> tuple[LayerSlots, Tensor, Tensor]:
-        """The group of a layer, and its keys and values, (kv heads, capacity, D) each."""
+    def layer(self, index: int) -> tuple[LayerSlots, Tensor]:
+        """The group of a layer, and its slots (2 · kv heads, capacity, D): the keys of all heads, then the values."""
         group, place = self._where[index]
-        return group, group.store[place, 0], group.store[place, 1]
+        return group, group.store[place].flatten(0, 1)
 
     def keep(self, rows: tuple[int, ...]) -> None:
         """Commit rows of the last pass, in order; row r stands at position length + r."""

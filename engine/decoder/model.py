@@ -14,7 +14,8 @@ from torch import Tensor
 
 from engine.decoder.config import DecoderConfig, Rope
 from engine.decoder.kv import LayerSlots, SlotCache
-from engine.decoder.rope import RopeTable, rotate
+from engine.decoder.norm import RmsNorm
+from engine.decoder.rope import RopeTable, rotate_
 from engine.decoder.weights import LayerWeights, Weights
 
 Attend = Callable[[Tensor, Tensor, Tensor, LayerSlots], Tensor]  # q (M, Hq, D), keys, values (Hkv, S, D) -> (M, Hq·D)
@@ -31,6 +32,20 @@ class Model:
             if rope is not None and rope not in tables:
                 tables[rope] = RopeTable(rope, self.config, context, positions, weights.device, weights.dtype)
         self._tables = tables
+
+        def norm(weight: Tensor) -> RmsNorm:
+            return RmsNorm(weight, self.config.norm_eps)
+
+        self._norms = [
+            (
+                norm(layer.attn_norm),
+                norm(layer.mlp_norm),
+                norm(layer.post_attn_norm) if layer.post_attn_norm is not None else None,
+                norm(layer.post_mlp_norm) if layer.post_mlp_norm is not None else None,
+            )
+            for layer in weights.layers
+        ]
+        self._norm = norm(weights.norm)
         self._embed_scale = torch.tensor(self.config.embed_scale, dtype=weights.dtype).item()  # rounded as the families do
 
     @torch.inference_mode()
@@ -45,21 +60,15 @@ class Model:
             x = x * self._embed_scale
         turns = {rope: table.at(positions) for rope, table in self._tables.items()}
         for i, layer in enumerate(weights.layers):
-            group, keys, values = cache.layer(i)
+            before_attention, before_mlp, after_attention, after_mlp = self._norms[i]
             rope = config.ropes[i]
-            h = F.rms_norm(x, (config.hidden_size,), layer.attn_norm, config.norm_eps)
-            h = self._attention(h, layer, group, keys, values, turns[rope] if rope else None, cache.length, attend)
-            if layer.post_attn_norm is not None:
-                h = F.rms_norm(h, (config.hidden_size,), layer.post_attn_norm, config.norm_eps)
-            x = x + h
-            h = F.rms_norm(x, (config.hidden_size,), layer.mlp_norm, config.norm_eps)
-            h = self._mlp(h, layer)
-            if layer.post_mlp_norm is not None:
-                h = F.rms_norm(h, (config.hidden_size,), layer.post_mlp_norm, config.norm_eps)
-            x = x + h
+            h = self._attention(before_attention(x), layer, cache, i, turns[rope] if rope else None, attend)
+            x = x + (h if after_attention is None else after_attention(h))
+            h = self._mlp(before_mlp(x), layer)
+            x = x + (h if after_mlp is None else after_mlp(h))
         if head_rows is None:
             return None
-        x = F.rms_norm(x[head_rows], (config.hidden_size,), weights.norm, config.norm_eps)
+        x = self._norm(x[head_rows])
         logits = weights.head(x)
         logits = logits if logits.dtype == torch.float64 else logits.float()
         if config.final_softcap is not None:
@@ -67,15 +76,7 @@ class Model:
         return logits
 
     def _attention(
-        self,
-        h: Tensor,
-        layer: LayerWeights,
-        group: LayerSlots,
-        keys: Tensor,
-        values: Tensor,
-        turn: tuple[Tensor, Tensor] | None,
-        length: int,
-        attend: Attend,
+        self, h: Tensor, layer: LayerWeights, cache: SlotCache, index: int, turn: tuple[Tensor, Tensor] | None, attend: Attend
     ) -> Tensor:
         config = self.config
         rows, heads, kv_heads, dim = h.shape[0], config.n_heads, config.n_kv_heads, config.head_dim
@@ -85,17 +86,15 @@ class Model:
             assert layer.k_norm is not None
             q = F.rms_norm(qkv[:, :heads], (dim,), layer.q_norm, config.norm_eps)
             k = F.rms_norm(qkv[:, heads : heads + kv_heads], (dim,), layer.k_norm, config.norm_eps)
-            qk = torch.cat((q, k), dim=1)
-        else:
-            qk = qkv[:, : heads + kv_heads]
+            qkv = torch.cat((q, k, qkv[:, heads + kv_heads :]), dim=1)
         if turn is not None:
-            qk = rotate(qk, *turn)
-        at = length - group.base
-        keys[:, at : at + rows] = qk[:, heads:].transpose(0, 1)
-        values[:, at : at + rows] = qkv[:, heads + kv_heads :].transpose(0, 1)
-        return layer.o(attend(qk[:, :heads], keys, values, group))
+            rotate_(qkv[:, : heads + kv_heads], *turn)
+        group, slots = cache.layer(index)
+        at = cache.length - group.base
+        slots[:, at : at + rows] = qkv[:, heads:].transpose(0, 1)
+        return layer.o(attend(qkv[:, :heads], slots[:kv_heads], slots[kv_heads:], group))
 
     def _mlp(self, h: Tensor, layer: LayerWeights) -> Tensor:
         gate, up = layer.gate_up(h).chunk(2, dim=-1)
         gate = F.silu(gate) if self.config.activation == "silu" else F.gelu(gate, approximate="tanh")
-        return layer.down(gate * up)
+        return layer.down(gate.mul_(up))

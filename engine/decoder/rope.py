@@ -30,14 +30,12 @@ class RopeTable:
         return self.cos[positions].unsqueeze(1), self.sin[positions].unsqueeze(1)
 
 
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate heads x (M, heads, D) by tables (M, 1, R), R <= D; dimensions behind R pass through."""
-    rotary_dim = cos.shape[-1]
-    if rotary_dim == x.shape[-1]:
-        halves = x.unflatten(-1, (2, rotary_dim // 2)).flip(-2).flatten(-2)  # second half first
-        return torch.addcmul(x * cos, halves, sin)
-    turning, rest = x[..., :rotary_dim], x[..., rotary_dim:]
-    return torch.cat((rotate(turning, cos, sin), rest), dim=-1)
+def rotate_(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate heads x (M, heads, D) in place by tables (M, 1, R), R <= D; dimensions behind R stay as they are."""
+    turning = x[..., : cos.shape[-1]]
+    halves = turning.unflatten(-1, (2, -1)).flip(-2).flatten(-2)  # a copy, second half first
+    turning.mul_(cos).addcmul_(halves, sin)
+    return x
 
 
 def _frequencies(rope: Rope, config: DecoderConfig, context: int) -> tuple[Tensor, float]:

@@ -118,7 +118,7 @@ def serve_specchat(target: str, drafter: str) -> None:
 
 def as_safetensors(name: str) -> Path:
     """The model as bf16 safetensors, made once from its GGUF by transformers' own reader."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
     from engine import places
     from engine.catalog import catalog, hub
@@ -132,7 +132,9 @@ def as_safetensors(name: str) -> Path:
     if not (folder / "config.json").exists():
         import torch
 
-        model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.bfloat16)
+        dense = GgufConfig(dequantize=True)
+        model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.bfloat16, quantization_config=dense)
+        model.config.quantization_config = None
         AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name).save_pretrained(folder)
         model.save_pretrained(folder)
     return folder

@@ -10,6 +10,7 @@ import torch
 from engine.decoder.load import load_weights
 from engine.decoder.target import LeanTarget
 from engine.decoder.tokenizer import load_tokenizer
+from engine.machine import use_physical_cores
 from engine.protocol import Message
 from tests.real import GEMMA, PROMPTS, Q05, Q15, SMOL, find
 
@@ -48,17 +49,19 @@ def ours(path, ids_of: list[list[int]]) -> list[list[int]]:
     ],
 )
 def test_greedy_ids_equal_transformers(name: str, count: int) -> None:
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, GgufConfig
 
     _, path = find(name)
-    torch.set_num_threads(2)
+    use_physical_cores()
     tokenizer = load_tokenizer(path)
     ids_of = [tokenizer.render([Message("user", prompt)]) for prompt in prompts_for(name, count)]
     if name == GEMMA:
         assert min(len(ids) for ids in ids_of) > 600
     mine = ours(path, ids_of)
     gc.collect()
-    model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32).eval()
+    model = AutoModelForCausalLM.from_pretrained(
+        path.parent, gguf_file=path.name, dtype=torch.float32, quantization_config=GgufConfig(dequantize=True)
+    ).eval()
     model.generation_config.eos_token_id = None  # go on to the same length
     for prompt, got in zip(ids_of, mine, strict=True):
         ids = torch.tensor([prompt])

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from engine.decoder import linear
 from engine.decoder.linear import NF4_BLOCK, NF4_TILE, Int8, Int8Exact, Nf4Cpu, Packed, build, join, layout_for, pack
+from engine.decoder.norm import RmsNorm
 
 CPU = torch.device("cpu")
 BF16 = torch.bfloat16
@@ -239,3 +240,17 @@ def test_a_processor_without_the_kernels_gets_the_other_classes(monkeypatch: pyt
     assert layout_for("nf4", CPU, (32, 64)) == "nf4"
     layer = build(pack(some(32, 64), "int8", BF16), None, CPU, BF16)
     assert isinstance(layer, Int8)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("size", [16, 576, 1536, 2304])
+def test_the_fast_rms_norm_is_the_norm_and_rows_do_not_see_each_other(size: int, dtype: torch.dtype) -> None:
+    made = torch.Generator().manual_seed(size)
+    x = (torch.randn(16, size, generator=made) * 5).to(dtype)
+    weight = torch.randn(size, generator=made).to(dtype)
+    norm = RmsNorm(weight, 1e-6)
+    out = norm(x)
+    reference = torch.nn.functional.rms_norm(x.double(), (size,), weight.double(), 1e-6)
+    assert torch.allclose(out.double(), reference, rtol={torch.bfloat16: 1e-2, torch.float32: 1e-5, torch.float64: 1e-12}[dtype], atol=1e-6)
+    assert all(torch.equal(norm(x[:rows])[-1], out[rows - 1]) for rows in range(1, 17))
+    assert all(torch.equal(norm(x[row : row + 1])[0], out[row]) for row in range(16))
