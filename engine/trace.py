@@ -58,8 +58,7 @@ def scripted(
     """A reply out of a text: words are tokens, each step drafts `depth` and keeps the next number of `kept`."""
     words = re.findall(r"\s*\S+|\s+$", text)
     timed: list[Timed] = [
-        (prefill_s * part, Prefill(0, reused + int((prompt_tokens - reused) * part), prompt_tokens, reused))
-        for part in (0.0, 0.5, 1.0)
+        (prefill_s * part, Prefill(0, reused + int((prompt_tokens - reused) * part), prompt_tokens, reused)) for part in (0.0, 0.5, 1.0)
     ]
     start, index = 0, 0
     stop = finish_reason == "stop"
@@ -68,15 +67,12 @@ def scripted(
         chunk, index = words[start : start + keep + 1], index + 1
         own: Origin = "plain" if depth == 0 else "bonus" if keep == depth else "correction"
         segments = tuple(
-            Segment(word, "kept" if i < keep else own, (start + i,), i + 1 if i < keep else 0, index)
-            for i, word in enumerate(chunk)
+            Segment(word, "kept" if i < keep else own, (start + i,), i + 1 if i < keep else 0, index) for i, word in enumerate(chunk)
         )
         whole = 0.001 + step_s
         draft_s, verify_s = (step_s * 0.25, step_s * 0.7) if depth else (0.0, step_s * 0.95)
         other_s = whole - draft_s - verify_s
-        step = Step(
-            0, index, segments, len(chunk), depth, min(keep, len(chunk)), depth, draft_s, verify_s, 0.0, other_s, whole * index
-        )
+        step = Step(0, index, segments, len(chunk), depth, min(keep, len(chunk)), depth, draft_s, verify_s, 0.0, other_s, whole * index)
         timed.append((prefill_s + step.at_s, step))
         start += keep + 1
     done = replace(

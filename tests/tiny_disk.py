@@ -13,8 +13,7 @@ from engine.catalog.specs import ModelSpec
 
 SPECIAL = ("<|end|>", "<|user|>", "<|assistant|>", "<|system|>")
 TEMPLATE = (
-    "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}<|end|>{% endfor %}"
-    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+    "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 
 

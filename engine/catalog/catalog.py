@@ -101,9 +101,7 @@ class Catalog:
 
     def _by_id(self, name: str) -> ModelSpec | None:
         """An entry of the catalog by its hub id, so that its mirror and facts count."""
-        return next(
-            (spec for spec in self.targets.values() if spec.repo and not spec.file and spec.repo.lower() == name.lower()), None
-        )
+        return next((spec for spec in self.targets.values() if spec.repo and not spec.file and spec.repo.lower() == name.lower()), None)
 
     def _unknown(self, name: str, known: list[str]) -> ModelSpec:
         near = difflib.get_close_matches(name.lower(), known, 3, 0.4)
@@ -125,9 +123,7 @@ def load(user_file: Path | None = None) -> Catalog:
     """The packaged catalog, with the person's models.toml (`user_file`, else the one in the config folder) merged over it by name."""
     user_file = user_file or places.config_dir() / "models.toml"
     here = Path(__file__).with_name("models.toml")
-    return _catalog(
-        [here if here.exists() else Path(__file__).parents[2] / "models.toml", *([user_file] if user_file.exists() else [])]
-    )
+    return _catalog([here if here.exists() else Path(__file__).parents[2] / "models.toml", *([user_file] if user_file.exists() else [])])
 
 
 def status(catalog: Catalog) -> list[ModelStatus]:
@@ -161,8 +157,7 @@ def _catalog(files: list[Path]) -> Catalog:
     defaults = merged["defaults"]
     tiers = {
         key: tuple(
-            Offer(tuple(o.get("targets", ())), float(o.get("memory_gb", 0)), o.get("fast_4bit", False))
-            for o in defaults.get(key, ())
+            Offer(tuple(o.get("targets", ())), float(o.get("memory_gb", 0)), o.get("fast_4bit", False)) for o in defaults.get(key, ())
         )
         for key in ("cuda", "mps", "cpu")
     }
@@ -183,12 +178,8 @@ def _spec(name: str, role: Role, values: dict[str, Any], file: Path) -> ModelSpe
     mirror = None
     if m := values.get("mirror"):
         mirror = Mirror(tuple(m["wheels"]), tuple(m["members"]), m["file"], m["size"], m["sha256"].lower())
-    if mirror and (
-        len(mirror.members) not in (1, len(mirror.wheels)) or Path(mirror.file).name != mirror.file or not mirror.wheels
-    ):
-        raise _wrong(
-            file, [role, name], "has a mirror that does not fit together", "It needs one member for all wheels or one for each."
-        )
+    if mirror and (len(mirror.members) not in (1, len(mirror.wheels)) or Path(mirror.file).name != mirror.file or not mirror.wheels):
+        raise _wrong(file, [role, name], "has a mirror that does not fit together", "It needs one member for all wheels or one for each.")
     return ModelSpec(
         name=name,
         role=role,
@@ -217,9 +208,7 @@ def _spec(name: str, role: Role, values: dict[str, Any], file: Path) -> ModelSpe
 
 def _check_names(catalog: Catalog, file: Path) -> None:
     """Every name that the catalog itself mentions must exist."""
-    mentions = [
-        (["target", spec.name], "drafters", name, catalog.drafter) for spec in catalog.targets.values() for name in spec.drafters
-    ]
+    mentions = [(["target", spec.name], "drafters", name, catalog.drafter) for spec in catalog.targets.values() for name in spec.drafters]
     mentions += [(["defaults"], "drafters", name, catalog.drafter) for name in catalog.defaults.drafters]
     offers = [*catalog.defaults.cuda, *catalog.defaults.mps, *catalog.defaults.cpu]
     mentions += [(["defaults"], "targets", name, catalog.target) for offer in offers for name in offer.targets]
@@ -249,7 +238,5 @@ def _outside(name: str, role: Role) -> ModelSpec | None:
     if found := HUB_FILE.fullmatch(name):
         return ModelSpec(name, role, repo=found[1], file=found[2])
     if name.endswith(".gguf") or name.startswith((".", "/", "~")) or "\\" in name:
-        raise EngineError(
-            f"There is no model at {name}.", "Check the path: it must be a folder or a .gguf file.", kind="missing_weights"
-        )
+        raise EngineError(f"There is no model at {name}.", "Check the path: it must be a folder or a .gguf file.", kind="missing_weights")
     return ModelSpec(name, role, repo=name) if HUB_ID.fullmatch(name) else None

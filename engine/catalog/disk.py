@@ -72,9 +72,7 @@ def alone(key: str, name: str) -> Iterator[None]:
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        raise EngineError(
-            f"Another specchat is fetching {name} right now.", "Wait until it is done, or stop it.", kind="busy"
-        ) from None
+        raise EngineError(f"Another specchat is fetching {name} right now.", "Wait until it is done, or stop it.", kind="busy") from None
     try:
         yield
     finally:

@@ -218,9 +218,7 @@ def _windows(config: dict[str, Any], layers: int) -> tuple[tuple[int | None, ...
     kinds = config.get("layer_types")
     family = str(config.get("model_type", ""))
     if not kinds:
-        pattern = config.get("sliding_window_pattern") or (
-            6 if family.startswith("gemma3") else 2 if family.startswith("gemma2") else 1
-        )
+        pattern = config.get("sliding_window_pattern") or (6 if family.startswith("gemma3") else 2 if family.startswith("gemma2") else 1)
         local = [window and (pattern == 1 or (i + 1) % pattern) for i in range(layers)]
         kinds = ["sliding_attention" if here else "full_attention" for here in local]
     return tuple(window if k == "sliding_attention" else None for k in kinds), tuple(k == "linear_attention" for k in kinds)

@@ -100,13 +100,7 @@ def _snapshot(spec: ModelSpec) -> Path | None:
 
 def drop_damaged(found: Path, kind: str) -> None:
     """Remove the weight files that are too short, the blob behind a link too, so that the pull fetches them again."""
-    files = (
-        [found]
-        if found.is_file()
-        else [found / name for name in needed.shards(found)]
-        if kind == "model"
-        else list(found.iterdir())
-    )
+    files = [found] if found.is_file() else [found / name for name in needed.shards(found)] if kind == "model" else list(found.iterdir())
     for file in files:
         try:
             headers.gguf(file) if file.suffix == ".gguf" else headers.safetensors(file)

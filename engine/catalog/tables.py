@@ -75,9 +75,7 @@ class _Checker:
                 continue
             for entry, values in table.items():
                 if not isinstance(values, dict):
-                    self._fail(
-                        [name], entry, f"[{name}] holds entries, [{name}.NAME]", f'Did you mean [{name}."NAME"] with {entry} below?'
-                    )
+                    self._fail([name], entry, f"[{name}] holds entries, [{name}.NAME]", f'Did you mean [{name}."NAME"] with {entry} below?')
                 self._table([name, entry], values, name)
 
     def _table(self, path: list[str], table: dict[str, Any], kind: str) -> None:
@@ -98,9 +96,7 @@ class _Checker:
                 for item in value:
                     self._table([*path, key], item, "offer")
 
-    def _unknown(
-        self, word: str, known: tuple[str, ...], path: list[str], where: str, what: str, key: str | None = None
-    ) -> NoReturn:
+    def _unknown(self, word: str, known: tuple[str, ...], path: list[str], where: str, what: str, key: str | None = None) -> NoReturn:
         near = difflib.get_close_matches(word, known, 1, 0.4)
         place = "" if what == "table" else f" in {where}" if what == "key" else f" for {where}"
         hint = f"Did you mean {near[0]!r}? " if near else ""

@@ -231,7 +231,6 @@ class Int8Exact:
         self.out_features, self.in_features = weight.shape
         self._weight = torch.ops.onednn.qlinear_prepack(weight, None)
         self._scale, self._bias, self._dtype = scale.float(), bias, dtype
-        self._ones = torch.ones(self.out_features)
         self._zeros = torch.zeros(self.out_features, dtype=torch.int32)
         self._op = torch.ops.onednn.qlinear_pointwise.default
 
@@ -243,8 +242,8 @@ class Int8Exact:
         hi = x.round()
         lo = x.sub_(hi).mul_(254.0).round_()
         both = torch.cat((hi, lo)).add_(128.0).to(torch.uint8)  # (2M, K)
-        sums = self._op(both, 1.0, 128, self._weight, self._ones, self._zeros, None, 1.0, 0, torch.float32, "none", [], "")  # (2M, N)
-        out = sums[rows:].div_(254.0).add_(sums[:rows]).mul_(step).mul_(self._scale)
+        sums = self._op(both, 1.0, 128, self._weight, self._scale, self._zeros, None, 1.0, 0, torch.float32, "none", [], "")  # (2M, N)
+        out = sums[rows:].mul_(1.0 / 254.0).add_(sums[:rows]).mul_(step)  # each operation rounds alone: no fused tail that differs
         if self._bias is not None:
             out += self._bias
         return out.to(self._dtype)

@@ -206,11 +206,11 @@ def _assemble(
     device: torch.device,
     dtype: torch.dtype,
 ) -> Weights:
-    def build(matrix: Matrix) -> Linear:
+    def build(matrix: Matrix, out: torch.dtype = dtype) -> Linear:
         names = [name.rpartition(".")[2] for name, _, _ in matrix.specs(dtype)]
         own = {"weight": borrowed[matrix.name]} if matrix.name in borrowed else {n: views[f"{matrix.name}.{n}"] for n in names}
         bias = own.pop("bias", None)
-        return linear.build(Packed(matrix.layout, matrix.shape, own), bias, device, dtype)
+        return linear.build(Packed(matrix.layout, matrix.shape, own), bias, device, out)
 
     linears = {matrix.name: build(matrix) for matrix in blueprint.matrices}
     norms = {vector.name: views[vector.name].to(device) for vector in blueprint.vectors}
@@ -230,7 +230,10 @@ def _assemble(
         for at in (f"layers.{i}." for i in range(config.n_layers))
     )
     embed = (borrowed["embed"] if "embed" in borrowed else views["embed.weight"]).to(device)
-    head = build(blueprint.head) if blueprint.head else linear.Dense(embed, None)
+    # an int8 head gives float32: rounding its logits would only make ties
+    exact = blueprint.head and blueprint.head.layout == "int8" and device.type == "cpu" and linear.int8_exact()
+    wide = torch.float32 if exact else dtype
+    head = build(blueprint.head, wide) if blueprint.head else linear.Dense(embed, None)
     nbytes = sum(x.nbytes for x in linears.values()) + sum(x.nbytes for x in norms.values()) + embed.nbytes
     nbytes += head.nbytes if blueprint.head else 0
     return Weights(config, embed, layers, norms["norm"], head, scheme, head_scheme, device, dtype, nbytes)

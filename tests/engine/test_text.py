@@ -42,9 +42,7 @@ def sentence_piece() -> Tokenizer:
     words = [w.replace(" ", "▁") for w in WORDS] + ["▁a", "▁b", "▁▁", REPLACEMENT]
     vocab = {w: i for i, w in enumerate(dict.fromkeys(["<unk>", *(f"<0x{b:02X}>" for b in range(256)), *words]))}
     tokenizer = Tokenizer(models.BPE(vocab, [], byte_fallback=True, unk_token="<unk>"))
-    tokenizer.decoder = decoders.Sequence(
-        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-    )
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
     return tokenizer
 
 

@@ -32,9 +32,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
     """A hub with one small model, org/tiny."""
-    fake = FakeHub(
-        {**SMALL, "model.safetensors": WEIGHTS, "original/consolidated.safetensors": b"x" * 99, "pytorch_model.bin": b"x"}
-    )
+    fake = FakeHub({**SMALL, "model.safetensors": WEIGHTS, "original/consolidated.safetensors": b"x" * 99, "pytorch_model.bin": b"x"})
     monkeypatch.setenv("HF_ENDPOINT", fake.url)
     yield fake
     fake.close()

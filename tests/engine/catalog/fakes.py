@@ -48,9 +48,7 @@ def gguf_bytes(metadata: dict[str, Any], tensors: dict[str, tuple[int, ...]], wo
         body += text("tokenizer.ggml.tokens") + struct.pack("<IIQ", 9, 8, words) + b"".join(text(f"w{i}") for i in range(words))
     infos, at = b"", 0
     for name, shape in tensors.items():
-        infos += (
-            text(name) + struct.pack("<I", len(shape)) + struct.pack(f"<{len(shape)}Q", *shape[::-1]) + struct.pack("<IQ", 1, at)
-        )
+        infos += text(name) + struct.pack("<I", len(shape)) + struct.pack(f"<{len(shape)}Q", *shape[::-1]) + struct.pack("<IQ", 1, at)
         size = 2
         for n in shape:
             size *= n

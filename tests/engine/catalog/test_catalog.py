@@ -92,9 +92,7 @@ def test_paths(known: Catalog, home: Path, monkeypatch: pytest.MonkeyPatch) -> N
         assert caught.value.kind == "missing_weights"
 
 
-@pytest.mark.parametrize(
-    ("name", "near"), [("qwen3-9b", "qwen3-8b"), ("lama-3.1-8b", "llama-3.1-8b"), ("smolm2-135m", "smollm2-135m")]
-)
+@pytest.mark.parametrize(("name", "near"), [("qwen3-9b", "qwen3-8b"), ("lama-3.1-8b", "llama-3.1-8b"), ("smolm2-135m", "smollm2-135m")])
 def test_an_unknown_name_shows_the_nearest(known: Catalog, name: str, near: str) -> None:
     for look_up in (known.target, known.drafter):
         with pytest.raises(EngineError) as caught:

@@ -13,9 +13,7 @@ from engine.catalog import headers, needed
 from engine.errors import EngineError
 from tests.engine.catalog.fakes import CONFIG, WEIGHTS, gguf_bytes, safetensors_bytes
 
-GGUF = gguf_bytes(
-    {"general.architecture": "llama", "llama.block_count": 2, "llama.list": [1, 2, 3]}, {"a": (4, 6), "b": (32,)}, words=5
-)
+GGUF = gguf_bytes({"general.architecture": "llama", "llama.block_count": 2, "llama.list": [1, 2, 3]}, {"a": (4, 6), "b": (32,)}, words=5)
 
 
 def corrupt(path: Path, data: bytes) -> str:
