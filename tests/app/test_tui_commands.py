@@ -87,7 +87,7 @@ async def test_draft_lists_and_swaps() -> None:
 
 async def test_draft_swaps_in_the_middle_of_a_reply() -> None:
     """The reply goes on, its text is whole, and the header names the new drafter."""
-    world = World(scripted(SHORT * 40, step_s=0.01), speed=1.0)
+    world = World(scripted(SHORT * 40, step_s=0.05), speed=1.0)
     async with world.app.run_test() as pilot:
         await started(world, pilot)
         world.screen.prompt.put("go")
@@ -96,7 +96,7 @@ async def test_draft_swaps_in_the_middle_of_a_reply() -> None:
         await say(world, pilot, "/draft small")
         await wait_for(pilot, lambda: "draft: small" in world.shown())
         assert world.screen.situation.generating
-        await wait_for(pilot, lambda: not world.screen.situation.generating)
+        await wait_for(pilot, lambda: not world.screen.situation.generating, 60.0)
         assert world.replies[0].exact == SHORT * 40
         assert len(world.replies) == 1
 

@@ -161,12 +161,11 @@ async def test_hostile_text_is_shown_as_text(text: str) -> None:
         assert not controls(world.shown())
         await wait_for(pilot, lambda: not world.screen.situation.generating)
         assert world.replies[0].exact == f"{text}\n\n```\n{text}\n```\n\nopen {text}"
+        words = {"52;c;": "␛]52;c;aGVsbG8=␇", "[bold]": "[bold]not bold[/] [/foo] [@click=app.quit]x[/]", "<b>": "<b>html</b>"}
+        wanted = [word for mark, word in words.items() if mark in text]
+        await wait_for(pilot, lambda: all(world.shown().count(word) >= 2 for word in wanted))  # laid out, not only received
         shown = world.shown()
         assert not controls(shown)
-        words = {"52;c;": "␛]52;c;aGVsbG8=␇", "[bold]": "[bold]not bold[/] [/foo] [@click=app.quit]x[/]", "<b>": "<b>html</b>"}
-        for mark, wanted in words.items():
-            if mark in text:
-                assert shown.count(wanted) >= 2
         if "html" in text:
             assert "block of html" in shown
         if "nul" in text:
