@@ -1,6 +1,7 @@
 """The chat screen: transcript, prompt, numbers, keys. Commands of the person come in through `run_command`, events through `take`.
 
-It draws at most 15 times a second, and less when drawing is slow, so that it does not slow the engine whose speed it shows.
+It draws at most 15 times a second, 5 times beside a model on the CPU, and less when drawing is slow, so that it does not slow the
+engine whose speed it shows.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from engine.errors import EngineError
 from engine.protocol import Done, Event, Failed, Loading, Notice, Prefill, Ready, Step
 
 PERIOD_S = 1 / 15
+PERIOD_CPU_S = 1 / 5  # where the model runs on the same cores: a frame stops the engine for as long as it takes
 IDLE_S = 0.5
 SLOWEST_S = 1.0
 WORDS = {
@@ -98,7 +100,11 @@ class ChatScreen(ChatCommands):
             self._show_below()  # only now is the layout known
             took_s = time.monotonic() - start_s
             self.longest_s = max(self.longest_s, took_s)
-            rest_s = min(SLOWEST_S, max(PERIOD_S, 4 * took_s))
+            rest_s = min(SLOWEST_S, max(self._period_s(), 4 * took_s))
+
+    def _period_s(self) -> float:
+        ready = self.loaded.ready
+        return PERIOD_CPU_S if ready is not None and ready.device == "cpu" and self.situation.generating else PERIOD_S
 
     def _dead(self) -> list[Event]:
         """A failure in place of the answer that a dead engine will not give."""

@@ -114,8 +114,13 @@ class Reply(Vertical):
         await self._draw_blocks()
         shown, left = tail(self._blocks.open, min(lines, TAIL_LINES))
         above = f"… {left} lines above, shown when this block is complete\n" if left else ""
-        self._tail.update(Content.assemble((above, "dim"), for_terminal(shown).rstrip("\n")))
-        self._tail.display = bool(shown.strip()) and not self._waiting
+        content = Content.assemble((above, "dim"), for_terminal(shown).rstrip("\n"))
+        visible = bool(shown.strip()) and not self._waiting
+        size = self._tail.content_size  # most new words only fill the last line: a layout of the screen for them costs the engine dearly
+        grows = visible != self._tail.display or content.get_height({}, size.width) != size.height
+        self._tail.update(content, layout=grows)
+        if visible != self._tail.display:
+            self._tail.display = visible
 
     async def finish(self, text: str, foot: str = "") -> None:
         """Draw the rest, a short reply once more as a whole: a later line can change how an earlier one is read."""
