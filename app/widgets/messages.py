@@ -117,7 +117,7 @@ class Reply(Vertical):
         content = Content.assemble((above, "dim"), for_terminal(shown).rstrip("\n"))
         visible = bool(shown.strip()) and not self._waiting
         size = self._tail.content_size  # most new words only fill the last line: a layout of the screen for them costs the engine dearly
-        grows = visible != self._tail.display or content.get_height({}, size.width) != size.height
+        grows = visible != self._tail.display or not size.width or content.get_height({}, size.width) != size.height
         self._tail.update(content, layout=grows)
         if visible != self._tail.display:
             self._tail.display = visible
