@@ -14,19 +14,18 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
 from app.terminal import for_terminal, one_line
 from engine.errors import EngineError
+from engine.logs import log_failure, log_text
 from engine.places import log_dir
 
 STOPPED = 130
 LINE_EVERY_S = 10.0  # progress lines where stderr is no terminal
 LIVE_EVERY_S = 0.25  # and the rewritten line where it is one: drawing must not slow what it shows
-LOG_LIMIT = 1_000_000  # bytes
 
 
 class OutputClosed(Exception):
@@ -114,26 +113,13 @@ def error_object(error: EngineError) -> dict[str, Any]:
 
 def unexpected(error: BaseException) -> EngineError:
     """Any other exception as one sentence; its traceback goes to the log."""
-    where = log_text("".join(traceback.format_exception(error)))
+    where = log_failure(error)
     sentence = f"{type(error).__name__}: {error}".strip().splitlines()[0].rstrip(".:")
     return EngineError(
         f"Something unexpected happened ({sentence}).",
         f"The details are in {where}." if where else "The details could not be written to the log folder.",
         kind="internal",
     )
-
-
-def log_text(text: str) -> str | None:
-    """Append to specchat.log, which is kept short; returns its path, or None where it cannot be written."""
-    try:
-        path = log_dir() / "specchat.log"
-        if path.exists() and path.stat().st_size > LOG_LIMIT:
-            path.replace(path.with_suffix(".log.1"))
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a", encoding="utf-8", errors="replace") as file:
-            file.write(f"--- {time.strftime('%Y-%m-%d %H:%M:%S')}\n{text.rstrip()}\n")
-    except (OSError, EngineError):
-        return None
-    return str(path)
 
 
 def log_to_file() -> None:
@@ -151,7 +137,7 @@ def log_threads() -> None:
 
     def hook(args: threading.ExceptHookArgs) -> None:
         if args.exc_value is not None:
-            log_text("".join(traceback.format_exception(args.exc_value)))
+            log_failure(args.exc_value)
 
     threading.excepthook = hook
 

@@ -33,7 +33,6 @@ class Loaded:
     """The drafter beside the target; the thread exchanges it, also in mid-reply."""
 
     drafter: Drafter | None = None
-    k_limit: int = 64
 
 
 class Session:

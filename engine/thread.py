@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import traceback
 from collections import deque
 from queue import Empty, SimpleQueue
 from time import perf_counter
@@ -29,8 +28,8 @@ from engine.decoder.load import resolve_scheme  # noqa: E402
 from engine.decoder.opened import DEFAULT_CONTEXT, Opened, open_target, wish  # noqa: E402
 from engine.drafters import registry  # noqa: E402
 from engine.errors import EngineError  # noqa: E402
-from engine.logs import log_failure  # noqa: E402
-from engine.machine import device_memory, free_memory, is_out_of_memory, resolve_device, use_physical_cores  # noqa: E402
+from engine.failures import failure  # noqa: E402
+from engine.machine import device_memory, free_memory, resolve_device, use_physical_cores  # noqa: E402
 from engine.protocol import (  # noqa: E402
     Command,
     Done,
@@ -315,30 +314,3 @@ class Engine:
             return
         speedup = tally.tok_per_s * done.plain_s
         measured.remember(self._spec.name, done.drafter, self._opened.scheme, self._opened.device.type, speedup, tally.emitted)
-
-
-def failure(error: BaseException, reply: int | None, lost: tuple[str, ...]) -> Failed:
-    """Any exception as an event that says what to do."""
-    if isinstance(error, EngineError):
-        return Failed(error.message, error.hint, error.kind, error.detail, error.numbers, reply, lost)
-    free_memory()
-    if is_out_of_memory(error):
-        return Failed(
-            "There is not enough memory for this.",
-            "Drop the drafter (-d none), choose a smaller context or fewer bits (--quant nf4), or close other programs.",
-            "memory",
-            str(error),
-            {},
-            reply,
-            lost,
-        )
-    where = log_failure(error)
-    return Failed(
-        f"Something went wrong inside the engine: {type(error).__name__}: {error}",
-        f"The details are in {where}." if where else "The log could not be written.",
-        "internal",
-        "".join(traceback.format_exception(error)),
-        {},
-        reply,
-        lost,
-    )

@@ -1,0 +1,37 @@
+"""Any exception as an event that says what to do. Needs torch, to tell when memory has run out."""
+
+from __future__ import annotations
+
+import traceback
+
+from engine.errors import EngineError
+from engine.logs import log_failure
+from engine.machine import free_memory, is_out_of_memory
+from engine.protocol import Failed
+
+
+def failure(error: BaseException, reply: int | None, lost: tuple[str, ...]) -> Failed:
+    """The event for a failed command; an unforeseen exception goes to the log. `lost` names what is no longer loaded."""
+    if isinstance(error, EngineError):
+        return Failed(error.message, error.hint, error.kind, error.detail, error.numbers, reply, lost)
+    free_memory()
+    if is_out_of_memory(error):
+        return Failed(
+            "There is not enough memory for this.",
+            "Drop the drafter (-d none), choose a smaller context or fewer bits (--quant nf4), or close other programs.",
+            "memory",
+            str(error),
+            {},
+            reply,
+            lost,
+        )
+    where = log_failure(error)
+    return Failed(
+        f"Something went wrong inside the engine: {type(error).__name__}: {error}",
+        f"The details are in {where}." if where else "The log could not be written.",
+        "internal",
+        "".join(traceback.format_exception(error)),
+        {},
+        reply,
+        lost,
+    )
