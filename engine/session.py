@@ -15,7 +15,7 @@ from engine.drafters.model import common
 from engine.errors import EngineError
 from engine.protocol import Done, Event, FinishReason, Generate, Memory, Message, Notice, Prefill, Sampling, Segment, Step
 from engine.speculation.control import Controller
-from engine.speculation.draft import Context, Drafter
+from engine.speculation.draft import Context, Drafter, Question
 from engine.speculation.loop import Emitted, Limits, StepResult, generate
 from engine.speculation.sampling import Filters, Picker
 from engine.stats import Tally
@@ -72,6 +72,7 @@ class Session:
             vocab_size=self.target.vocab_size,
             with_laws=command.verify == "ratio" and not filters.greedy,
             cancelled=cancelled,
+            question=_question(command, trimmed),
         )
         synced: Drafter | None = None
 
@@ -233,6 +234,12 @@ class _Writer:
         )
         self._tally.add(step)
         self._emit(step)
+
+
+def _question(command: Generate, trimmed: int) -> Question:
+    """What the target was asked, without the turns that were left out."""
+    system = sum(m.role == "system" for m in command.messages[:1]) if trimmed else 0
+    return Question((*command.messages[:system], *command.messages[system + trimmed :]), command.raw, command.carry_on)
 
 
 def _sampling(filters: Filters) -> Sampling:

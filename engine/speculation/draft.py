@@ -11,6 +11,7 @@ from typing import Protocol
 
 from torch import Tensor
 
+from engine.protocol import Message
 from engine.speculation.sampling import Picker
 
 Budget = Callable[[str], int]  # name of a source -> how many nodes it may draft now
@@ -59,6 +60,15 @@ class Verdict:
     taps: Tensor | None = None  # (len(path), F)
 
 
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What the reply answers, before any tokenizer: a drafter with another one renders it its own way."""
+
+    messages: tuple[Message, ...] = ()
+    raw: str | None = None  # a prompt taken as it is, instead of messages
+    carry_on: bool = False  # the last message is the reply's beginning
+
+
 @dataclass(slots=True)
 class Context:
     """What a drafter may read. `ids` are prompt and reply so far; the last one is the root. Nobody but the loop writes here."""
@@ -72,6 +82,7 @@ class Context:
     with_laws: bool = False  # the ratio rule needs the law of each drafted token
     progress: Callable[[int, int], None] | None = None  # while a drafter reads a long text: done, total
     cancelled: Callable[[], bool] = lambda: False
+    question: Question = Question()
 
     @property
     def next_index(self) -> int:
