@@ -10,7 +10,7 @@ import json
 import math
 import mmap
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +28,11 @@ GGUF_TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One tensor: its shape as torch counts, slowest first."""
+    """One tensor: its shape as torch counts, slowest first; its type (F16, I64, …) and where in its file, as far as that is known."""
 
     shape: tuple[int, ...]
+    dtype: str = field(default="", compare=False)
+    place: str = field(default="", compare=False)
 
     @property
     def numel(self) -> int:
@@ -57,7 +59,7 @@ def safetensors(path: Path) -> dict[str, Shape]:
             header = json.loads(file.read(length))
         header.pop("__metadata__", None)
         end = 8 + length + max((entry["data_offsets"][1] for entry in header.values()), default=0)
-        tensors = {name: Shape(tuple(entry["shape"])) for name, entry in header.items()}
+        tensors = {n: Shape(tuple(e["shape"]), e.get("dtype", ""), str(e["data_offsets"][0])) for n, e in header.items()}
     except FileNotFoundError:
         raise missing(path) from None
     except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
