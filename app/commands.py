@@ -13,6 +13,7 @@ from typing import Literal
 from textual.binding import Binding, BindingType
 
 Where = Literal["app", "chat", "prompt"]
+PLACES: dict[Where, str] = {}  # titles of the places beside the chat
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +101,15 @@ COMMANDS: tuple[Command, ...] = (
 )
 BY_NAME = {command.name: command for command in COMMANDS}
 BY_SLASH = {command.slash: command for command in COMMANDS if command.slash}
-_KEYS = {"pageup": "PgUp", "pagedown": "PgDn", "escape": "Esc", "enter": "Enter", "tab": "Tab", "up": "Up", "down": "Down"}
+_KEYS = {"slash": "/", "pageup": "PgUp", "pagedown": "PgDn", "escape": "Esc", "enter": "Enter", "tab": "Tab", "up": "Up", "down": "Down"}
 
 
 def bindings(where: Where) -> list[BindingType]:
-    """The key bindings of one place, each with the id by which it can be rebound."""
+    """The key bindings of one place, each with the id by which it can be rebound. Only in the chat they go before what has the focus."""
     target = "app" if where == "app" else "screen"
+    first = where in ("app", "chat", "prompt")
     return [
-        Binding(command.keys, f"{target}.command('{command.name}')", command.help, show=False, priority=True, id=command.name)
+        Binding(command.keys, f"{target}.command('{command.name}')", command.help, show=False, priority=first, id=command.name)
         for command in COMMANDS
         if command.keys and command.bind and command.where == where
     ]
@@ -166,15 +168,21 @@ def _upper(control: str, base: str) -> bool:
 
 
 def key_bar(now: Situation) -> list[tuple[str, str]]:
-    """Key and label of what is worth showing now, most important first."""
-    shown = [command for command in COMMANDS if command.label and not command.when(now)]
+    """Key and label of what is worth showing now in the chat, most important first."""
+    shown = [command for command in COMMANDS if command.label and command.where not in PLACES and not command.when(now)]
     first = [("Esc", "stop")] if now.generating or now.loading else []
     return first + [(key_label(command.keys), command.label) for command in shown if not (first and command.name == "send")]
 
 
-def key_help() -> list[tuple[str, str]]:
-    """Keys and what they do."""
-    return [(" / ".join(key_label(key) for key in command.keys.split(",")), command.help) for command in COMMANDS if command.keys]
+def place_bar(where: Where, without: Iterable[str] = ()) -> list[tuple[str, str]]:
+    """Key and label of what a place beside the chat offers, except these commands."""
+    return [(key_label(c.keys), c.label) for c in COMMANDS if c.where == where and c.label and c.name not in without]
+
+
+def key_help(where: Where | None = None) -> list[tuple[str, str]]:
+    """Keys and what they do; in the chat, or in a place beside it."""
+    wanted = [c for c in COMMANDS if c.keys and (c.where == where if where else c.where not in PLACES)]
+    return [(" / ".join(key_label(key) for key in command.keys.split(",")), command.help) for command in wanted]
 
 
 def slash_help() -> list[tuple[str, str]]:
@@ -184,9 +192,14 @@ def slash_help() -> list[tuple[str, str]]:
 
 def help_text() -> str:
     """The same as Markdown tables, for the README."""
-    keys = "\n".join(f"| {key} | {about} |" for key, about in key_help())
+    keys = _rows(key_help())
     slashes = "\n".join(f"| `{slash.replace('|', '/')}` | {about} |" for slash, about in slash_help())
+    places = "".join(f"\n| {title} | |\n| --- | --- |\n{_rows(key_help(where))}\n" for where, title in PLACES.items())
     return (
         f"| Key | |\n| --- | --- |\n{keys}\n\n| Command | |\n| --- | --- |\n{slashes}\n\n"
-        "`//` at the start sends a text that begins with a slash.\n"
+        f"`//` at the start sends a text that begins with a slash.\n{places}"
     )
+
+
+def _rows(help_: list[tuple[str, str]]) -> str:
+    return "\n".join(f"| {key} | {about} |" for key, about in help_)

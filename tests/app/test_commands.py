@@ -8,6 +8,7 @@ from textual.binding import Binding
 from app.commands import (
     BY_SLASH,
     COMMANDS,
+    PLACES,
     Situation,
     bindings,
     completions,
@@ -22,6 +23,7 @@ from app.screens.chat import ChatScreen
 from app.tui import SpecChat
 from app.widgets.prompt import Prompt
 
+SCREENS: dict[str, type] = {}  # the screen of each place beside the chat
 ASKED_FOR = ("draft", "model", "new", "quit", "help", "stop", "k", "temp", "seed", "system", "copy", "retry")
 
 
@@ -33,11 +35,13 @@ def test_every_command_can_be_carried_out() -> None:
     """Each has a method of its name, and no key or slash word is used twice in one place."""
     for command in COMMANDS:
         if command.bind and command.where != "app":
-            assert callable(getattr(ChatScreen, f"do_{command.name}")), command.name
+            assert callable(getattr(SCREENS.get(command.where, ChatScreen), f"do_{command.name}")), command.name
     assert len({command.name for command in COMMANDS}) == len(COMMANDS)
     assert len(BY_SLASH) == sum(bool(command.slash) for command in COMMANDS)
-    keys = [key for command in COMMANDS for key in command.keys.split(",") if key]
-    assert len(set(keys)) == len(keys)
+    for place in (None, *PLACES):
+        here = [command for command in COMMANDS if (command.where if command.where in PLACES else None) == place]
+        keys = [key for command in here for key in command.keys.split(",") if key]
+        assert len(set(keys)) == len(keys), place
     assert set(ASKED_FOR) <= set(BY_SLASH)
 
 
@@ -51,8 +55,9 @@ def test_bindings_come_from_the_table_with_ids() -> None:
 
 
 def test_help_names_every_key_and_slash_command() -> None:
-    keys, slashes = dict(key_help()), dict(slash_help())
+    slashes = dict(slash_help())
     for command in COMMANDS:
+        keys = dict(key_help(command.where if command.where in PLACES else None))
         if command.slash:
             assert slashes[f"/{command.slash} {command.usage}".strip()] == command.help
         if command.keys:
