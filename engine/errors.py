@@ -9,8 +9,8 @@ class EngineError(Exception):
     """A problem that the person can act on.
 
     `message` is one sentence, `hint` says what to do, `kind` is a stable word for programs (`unknown_name`, `too_long`,
-    `memory`, `network`, `gated`, `disk_full`, `checksum`, `missing_weights`, `corrupt_weights`, `config`, `vocabulary`,
-    `architecture`, `unwritable`, `internal`), `numbers` carries what a screen may want to show or compute with.
+    `memory`, `network`, `gated`, `disk_full`, `checksum`, `missing_weights`, `corrupt_weights`, `unsafe_weights`, `config`, `vocabulary`,
+    `wrong_target`, `architecture`, `unwritable`, `internal`), `numbers` carries what a screen may want to show or compute with.
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
 A checkpoint is a pickle with the tensors beside it, in a zip archive, or in one stream in files from before 2020. Only what describes
 tensors is unpickled here, with stand-ins for torch's classes; a pickle that names anything else is refused before it can run:
-EngineError(kind="corrupt_weights"). So is a file that ends before its tensors do.
+EngineError(kind="unsafe_weights"). A file that ends before its tensors do is "corrupt_weights".
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STORAGES = {
 }  # fmt: skip
 WRAPPERS = ("state_dict", "model_state_dict", "model", "module")  # keys under which trainers put the tensors
 MAGIC = 0x1950A86A20F9469CFC6C  # of the stream format
-BROKEN = (pickle.UnpicklingError, zipfile.BadZipFile, struct.error, EOFError, ValueError, KeyError, TypeError, IndexError, AttributeError)
+BROKEN: tuple[type[Exception], ...] = (pickle.UnpicklingError, zipfile.BadZipFile, struct.error, EOFError, ValueError, KeyError, TypeError, IndexError, AttributeError)
 BROKEN += (OverflowError, NotImplementedError, RuntimeError, ImportError, MemoryError)  # what damaged bytes make pickle and zipfile say
 
 
@@ -45,7 +45,7 @@ def read(path: Path) -> dict[str, Shape]:
         raise EngineError(
             f"{path.name} holds more than tensors ({error}), and specchat never runs code from a weights file.",
             "Use a checkpoint that holds tensors only, best in safetensors, from a source that you trust.",
-            kind="corrupt_weights",
+            kind="unsafe_weights",
             detail=str(path),
         ) from None
     except BROKEN as error:
