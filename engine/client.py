@@ -1,14 +1,14 @@
 """The face of the engine: starts its thread, sends commands, hands out events. No torch in the calling thread, ever.
 
 `Client` is what the screen and the command line program against; `EngineClient` drives the real engine, `engine.replay` a
-recorded trace. The outbox never blocks the engine.
+recorded trace, both on a thread of their own. The outbox never blocks the engine.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from typing import Protocol
 
@@ -46,6 +46,9 @@ class Outbox:
                 self._events.append(event)
             self._ready.notify()
 
+    def __len__(self) -> int:
+        return len(self._events)
+
     def wait(self, timeout_s: float = 0.0) -> list[Event]:
         """All events that are waiting, oldest first; waits up to `timeout_s` for the first."""
         with self._ready:
@@ -61,36 +64,38 @@ class Stopper:
 
     def __init__(self) -> None:
         self._stopped = 0
+        self._changed = threading.Condition()
 
     def stop(self, sent: int) -> None:
         """Stop all commands up to this number."""
-        self._stopped = max(self._stopped, sent)
+        with self._changed:
+            self._stopped = max(self._stopped, sent)
+            self._changed.notify_all()
 
     def stopped(self, number: int) -> bool:
         """Whether the command of this number shall end."""
         return number <= self._stopped
 
+    def wait(self, number: int, timeout_s: float) -> bool:
+        """Let time pass, up to `timeout_s`; True as soon as the command of this number shall end."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self.stopped(number), timeout_s)
 
-class EngineClient:
-    """The engine on its own daemon thread, which imports, loads and runs everything with a tensor (DESIGN 10)."""
 
-    def __init__(self) -> None:
-        self._commands: SimpleQueue[tuple[int, Command] | None] = SimpleQueue()
+Queue = SimpleQueue[tuple[int, Command] | None]
+Serve = Callable[[Queue, Outbox, Stopper], None]  # takes commands until None comes; runs on a thread of its own
+
+
+class ThreadClient:
+    """A `Client` whose commands are served on a daemon thread, begun with the first of them."""
+
+    def __init__(self, serve: Serve, name: str) -> None:
+        self._commands: Queue = SimpleQueue()
         self._outbox = Outbox()
         self._stopper = Stopper()
         self._sent = 0
-        self._thread = threading.Thread(target=self._run, name="specchat-engine", daemon=True)
+        self._thread = threading.Thread(target=serve, args=(self._commands, self._outbox, self._stopper), name=name, daemon=True)
         self._started = False
-
-    def _run(self) -> None:
-        try:
-            from engine.thread import serve
-        except Exception as error:  # a broken or missing library; the thread must say so before it ends
-            log_failure(error)
-            hint = "`specchat doctor` says what is missing; installing specchat again repairs it."
-            self._outbox.put(Failed(f"The engine cannot start: {type(error).__name__}: {error}", hint, "internal"))
-            return
-        serve(self._commands, self._outbox, self._stopper)
 
     def send(self, command: Command) -> None:
         """Queue a command. Answers come as events."""
@@ -123,6 +128,29 @@ class EngineClient:
     def alive(self) -> bool:
         """False once the thread has died or was closed."""
         return self._thread.is_alive()
+
+    @property
+    def waiting(self) -> int:
+        """How many events nobody has read yet."""
+        return len(self._outbox)
+
+
+class EngineClient(ThreadClient):
+    """The engine on its own thread, which imports, loads and runs everything with a tensor (DESIGN 10)."""
+
+    def __init__(self) -> None:
+        super().__init__(_serve, "specchat-engine")
+
+
+def _serve(commands: Queue, outbox: Outbox, stopper: Stopper) -> None:
+    try:
+        from engine.thread import serve
+    except Exception as error:  # a broken or missing library; the thread must say so before it ends
+        log_failure(error)
+        hint = "`specchat doctor` says what is missing; installing specchat again repairs it."
+        outbox.put(Failed(f"The engine cannot start: {type(error).__name__}: {error}", hint, "internal"))
+        return
+    serve(commands, outbox, stopper)
 
 
 def events(client: Client, poll_s: float = 0.1) -> Iterator[Event]:

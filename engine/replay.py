@@ -1,20 +1,21 @@
-"""A trace behind the face of the engine: the same `Client` methods, no model. For tests, demos and screenshots.
+"""A trace behind the face of the engine: the same `Client` methods, no model. For tests, the demo and screenshots.
 
-A trace holds timed events for each command: one list for Load, one for SwapDrafter, one per reply (taken in turn, from the start
-again after the last). It is recorded from a real client with `record`, or written by hand (`engine.trace.scripted` makes a reply
-out of a text). A `Failed` in a list plays a failure. Reply numbers, seeds and model names are those of the command.
+A trace holds timed events for each command: one list for Load, one for SwapDrafter, and replies. Replies are found by prompt and
+drafter (`Trace.takes`), or taken in turn, from the start again after the last (`Trace.replies`). Traces are recorded from a real
+client (`engine.record`) or written by hand (`engine.trace.scripted`). A `Failed` in a list plays a failure. Reply numbers, seeds and
+model names are those of the command.
 """
 
 from __future__ import annotations
 
-import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from queue import Empty, SimpleQueue
+from queue import Empty
 
 from engine.catalog.specs import NONE, ModelSpec
-from engine.client import Client, Outbox, Stopper
+from engine.client import Outbox, Queue, Stopper, ThreadClient
 from engine.protocol import (
     Command,
     Done,
@@ -31,187 +32,150 @@ from engine.protocol import (
     Unload,
     Unloaded,
 )
-from engine.trace import DONE, READY, Timed, Trace, load_trace, save_trace, scripted
+from engine.record import Recorder, record
+from engine.takes import behind, first, ids_of, text_of
+from engine.trace import DONE, READY, Take, Timed, Trace, load_trace, save_trace, scripted
 
-__all__ = ["READY", "Recorder", "ReplayClient", "Trace", "load_trace", "record", "save_trace", "scripted"]
+__all__ = ["READY", "Recorder", "ReplayClient", "Take", "Trace", "load_trace", "record", "save_trace", "scripted"]
 
 
-class ReplayClient:
-    """Plays a trace at `speed` times the recorded pace; `speed=None` never waits. Other methods as `EngineClient`."""
+class ReplayClient(ThreadClient):
+    """Plays a trace at `speed` times the recorded pace; `speed=None` never waits."""
 
     def __init__(self, trace: Trace, speed: float | None = 1.0) -> None:
         self.trace = trace
         self.sent: list[Command] = []  # every command so far, for tests
-        self._speed = speed
-        self._commands: SimpleQueue[tuple[int, Command] | None] = SimpleQueue()
-        self._outbox = Outbox()
-        self._stopper = Stopper()
-        self._woken = threading.Event()  # ends the waiting for the next event's time
-        self._replies = 0
-        self._now = READY
-        self._thread = threading.Thread(target=self._run, name="specchat-replay", daemon=True)
-        self._started = False
+        super().__init__(lambda *ends: _Player(trace, speed, *ends).run(), "specchat-replay")
 
     def send(self, command: Command) -> None:
         """Queue a command."""
         self.sent.append(command)
-        if not self._started:
-            self._started = True
-            self._thread.start()
-        self._commands.put((len(self.sent), command))
+        super().send(command)
 
-    def stop(self) -> None:
-        """Stop what is running or waiting; a reply then ends with `cancelled`, a load with Failed of that kind."""
-        self._stopper.stop(len(self.sent))
-        self._woken.set()
 
-    def drain(self) -> list[Event]:
-        """All waiting events, oldest first; never waits."""
-        return self._outbox.wait()
+class _Player:
+    """The thread behind the client."""
 
-    def wait(self, timeout_s: float) -> list[Event]:
-        """All waiting events; waits up to `timeout_s` for the first."""
-        return self._outbox.wait(timeout_s)
+    def __init__(self, trace: Trace, speed: float | None, commands: Queue, outbox: Outbox, stopper: Stopper) -> None:
+        self._trace, self._speed = trace, speed
+        self._commands, self._out, self._stopper = commands, outbox, stopper
+        self._later: deque[tuple[int, Command] | None] = deque()  # came during a reply and is no swap
+        self._replies = 0
+        self._now = READY
 
-    def close(self, timeout_s: float = 2.0) -> None:
-        """Stop and let the thread end."""
-        self.stop()
-        if self._started:
-            self._commands.put(None)
-            self._thread.join(timeout_s)
-
-    @property
-    def alive(self) -> bool:
-        """False once the thread has ended."""
-        return self._thread.is_alive()
-
-    def _run(self) -> None:
-        later: list[tuple[int, Command] | None] = []  # came during a reply and is no swap
-        while (item := later.pop(0) if later else self._commands.get()) is not None:
+    def run(self) -> None:
+        """Take one command after the other, until None comes."""
+        while (item := self._later.popleft() if self._later else self._commands.get()) is not None:
             number, command = item
             match command:
                 case Load():
-                    self._load(number, command.drafter, self.trace.load, command.target.name)
+                    self._load(number, command.drafter, command.target.name, self._trace.load)
                 case SwapDrafter():
-                    self._load(number, command.drafter, self.trace.swap, self._now.target)
+                    self._swap(number, command)
                 case Generate():
-                    self._reply(number, command, later)
+                    self._reply(number, command)
                 case Unload():
-                    self._outbox.put(Unloaded())
+                    self._out.put(Unloaded())
+
+    # --- loading -----------------------------------------------------------------------------------------------------
+
+    def _swap(self, number: int, command: SwapDrafter) -> None:
+        take = next((take for take in self._trace.takes if not take.prompt and take.drafter == command.drafter.name), None)
+        self._load(number, command.drafter, self._now.target, take.timed if take else self._trace.swap)
+
+    def _load(self, number: int, drafter: ModelSpec, target: str, timed: Sequence[Timed]) -> None:
+        for event in self._play(number, timed):
+            if isinstance(event, Failed) and event.lost == ("drafter",):
+                drafter = NONE  # the target is there all the same: Ready follows
+                self._out.put(event)
+                continue
+            if isinstance(event, Ready):
+                event = self._now = self._named(event, drafter, target)
+            self._out.put(event)
+            if isinstance(event, (Ready, Failed)):
+                return
+        self._out.put(Failed("Loading was stopped.", "Choose a model to load again.", "cancelled"))
+
+    @staticmethod
+    def _named(event: Ready, drafter: ModelSpec, target: str) -> Ready:
+        if event.drafter == drafter.name and event.method != "none":
+            return replace(event, target=target)
+        kind = "ngram" if drafter.kind == "auto" else drafter.kind
+        method = kind if kind in ("none", "ngram") else event.method
+        return replace(event, target=target, drafter="ngram" if drafter.kind == "auto" else drafter.name, method=method)
+
+    # --- replies -----------------------------------------------------------------------------------------------------
+
+    def _reply(self, number: int, command: Generate) -> None:
+        prompt, timed = self._choose(command)
+        segments: list[Segment] = []
+        step = Step(command.reply, 0, (), 0, 0, 0, 0, 0.0, 0.0, 0.0, 0.0, 0.0)
+        emitted = 0
+        whole = True  # one recording from its beginning to its end
+        playing = self._play(number, timed)
+        while (event := next(playing, None)) is not None:
+            if self._swapped() and emitted and (other := self._trace.take(prompt, self._now.drafter)):
+                timed, whole = behind(other.timed, emitted, segments, step), False
+                if command.max_tokens is not None:
+                    timed = first(timed, command.max_tokens - emitted)
+                playing = self._play(number, timed)
+                continue
+            if isinstance(event, Step):
+                step, emitted = event, emitted + event.emitted
+                segments += event.segments
+            if isinstance(event, (Prefill, Step, Failed, Notice)):
+                event = replace(event, reply=command.reply)
+            elif isinstance(event, Done):
+                event = self._done(event, command, () if whole else (*segments, *event.tail))
+            self._out.put(event)
+            if isinstance(event, (Done, Failed)):
+                return
+        last = next((event for _, event in reversed(timed) if isinstance(event, Done)), DONE)
+        self._out.put(
+            replace(self._done(replace(last, text="", token_ids=(), tail=()), command, segments), finish_reason="cancelled", stop_id=None)
+        )
+
+    def _choose(self, command: Generate) -> tuple[str, Sequence[Timed]]:
+        """The prompt and the recording to play; "" for a reply that comes in turn."""
+        trace = self._trace
+        if not trace.takes:
+            assert trace.replies, "this trace has no reply"
+            self._replies += 1
+            return "", trace.replies[(self._replies - 1) % len(trace.replies)]
+        asked = command.raw if command.raw is not None else command.messages[-1].content if command.messages else ""
+        take = trace.take(asked, self._now.drafter)
+        if take is None:
+            asked = trace.prompts[self._replies % len(trace.prompts)]
+            self._replies += 1
+            take = trace.take(asked, self._now.drafter)
+            self._out.put(Notice(f"This is a recording and knows no answer to that: it plays the one to “{asked}”.", command.reply))
+        assert take is not None
+        return asked, take.timed if command.max_tokens is None else first(take.timed, command.max_tokens)
+
+    def _done(self, event: Done, command: Generate, segments: Sequence[Segment]) -> Done:
+        """The end of this reply; its text is that of the segments, where some are given."""
+        event = replace(event, reply=command.reply, seed=command.seed, method=self._now.method, drafter=self._now.drafter)
+        return replace(event, text=text_of(segments), token_ids=ids_of(segments)) if segments else event
+
+    def _swapped(self) -> bool:
+        """Between two steps: a drafter swap is done at once, anything else waits for the end of the reply."""
+        swapped = False
+        while True:
+            try:
+                item = self._commands.get_nowait()
+            except Empty:
+                return swapped
+            if item is not None and isinstance(item[1], SwapDrafter):
+                self._swap(item[0], item[1])
+                swapped = True
+            else:
+                self._later.append(item)
 
     def _play(self, number: int, timed: Sequence[Timed]) -> Iterator[Event]:
         """The events at their time, until stopped."""
         start_s = time.monotonic()
         for at_s, event in timed:
-            while self._speed is not None and (left_s := at_s / self._speed - (time.monotonic() - start_s)) > 0:
-                if self._stopper.stopped(number):
-                    return
-                self._woken.clear()
-                if not self._stopper.stopped(number):
-                    self._woken.wait(left_s)
-            if self._stopper.stopped(number):
+            left_s = 0.0 if self._speed is None else at_s / self._speed - (time.monotonic() - start_s)
+            if self._stopper.wait(number, left_s) if left_s > 0 else self._stopper.stopped(number):
                 return
             yield event
-
-    def _load(self, number: int, drafter: ModelSpec, timed: Sequence[Timed], target: str) -> None:
-        for event in self._play(number, timed):
-            if isinstance(event, Failed) and event.lost == ("drafter",):
-                drafter = NONE  # the target is there all the same: Ready follows
-                self._outbox.put(event)
-                continue
-            if isinstance(event, Ready):
-                name = "ngram" if drafter.kind == "auto" else drafter.name
-                method = drafter.kind if drafter.kind in ("none", "ngram") else "ngram" if drafter.kind == "auto" else event.method
-                event = replace(event, target=target, drafter=name, method="model" if method == "heads" else method)
-                self._now = event
-            self._outbox.put(event)
-            if isinstance(event, (Ready, Failed)):
-                return
-        self._outbox.put(Failed("Loading was stopped.", "Choose a model to load again.", "cancelled"))
-
-    def _reply(self, number: int, command: Generate, later: list[tuple[int, Command] | None]) -> None:
-        assert self.trace.replies, "this trace has no reply"
-        timed = self.trace.replies[self._replies % len(self.trace.replies)]
-        self._replies += 1
-        segments: list[Segment] = []
-        for event in self._play(number, timed):
-            self._swap(later)
-            if isinstance(event, Step):
-                segments += event.segments
-            if isinstance(event, (Prefill, Step, Failed, Notice)):
-                event = replace(event, reply=command.reply)
-            elif isinstance(event, Done):
-                event = self._done(event, command)
-            self._outbox.put(event)
-            if isinstance(event, (Done, Failed)):
-                return
-        last = next((event for _, event in reversed(timed) if isinstance(event, Done)), DONE)
-        ids = tuple(token for segment in segments for token in segment.token_ids)
-        text = "".join(segment.text for segment in segments)
-        self._outbox.put(replace(self._done(last, command), finish_reason="cancelled", text=text, token_ids=ids, stop_id=None))
-
-    def _done(self, event: Done, command: Generate) -> Done:
-        return replace(event, reply=command.reply, seed=command.seed, method=self._now.method, drafter=self._now.drafter)
-
-    def _swap(self, later: list[tuple[int, Command] | None]) -> None:
-        """Between two steps: a drafter swap is done at once, anything else waits for the end of the reply."""
-        while True:
-            try:
-                item = self._commands.get_nowait()
-            except Empty:
-                return
-            if item is not None and isinstance(item[1], SwapDrafter):
-                self._load(item[0], item[1].drafter, self.trace.swap, self._now.target)
-            else:
-                later.append(item)
-
-
-class Recorder:
-    """A client that passes everything on and keeps what it saw as a trace."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._lists: dict[str, list[list[Timed]]] = {"load": [], "swap": [], "replies": []}
-        self._open: list[Timed] | None = None
-        self._start_s = 0.0
-
-    def send(self, command: Command) -> None:
-        """Pass on; the events from now on answer this command."""
-        kind = {Load: "load", SwapDrafter: "swap", Generate: "replies"}.get(type(command))
-        if kind is not None:
-            self._open = []
-            self._lists[kind].append(self._open)
-            self._start_s = time.monotonic()
-        self._client.send(command)
-
-    def stop(self) -> None:
-        """Pass on."""
-        self._client.stop()
-
-    def drain(self) -> list[Event]:
-        """Pass on and keep."""
-        return self._keep(self._client.drain())
-
-    def wait(self, timeout_s: float) -> list[Event]:
-        """Pass on and keep."""
-        return self._keep(self._client.wait(timeout_s))
-
-    def close(self, timeout_s: float = 2.0) -> None:
-        """Pass on."""
-        self._client.close(timeout_s)
-
-    def trace(self) -> Trace:
-        """What was seen so far: the last load, the last swap, every reply."""
-        load, swap = (tuple(lists[-1]) if (lists := self._lists[name]) else ((0.0, READY),) for name in ("load", "swap"))
-        return Trace(load, swap, tuple(tuple(reply) for reply in self._lists["replies"]))
-
-    def _keep(self, events: list[Event]) -> list[Event]:
-        if self._open is not None:
-            at_s = round(time.monotonic() - self._start_s, 4)
-            self._open += [(at_s, event) for event in events]
-        return events
-
-
-def record(client: Client) -> Recorder:
-    """A client to use in place of this one; its `trace()` is what happened."""
-    return Recorder(client)

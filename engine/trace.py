@@ -1,13 +1,18 @@
-"""A trace: what an engine answered, with times; written by hand (`scripted`), recorded, and stored as JSON."""
+"""A trace: what an engine answered, with times; written by hand (`scripted`), recorded, and stored as JSON (`.gz`: compressed).
+
+Fields that have their default are left out of the file.
+"""
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 from engine.protocol import (
     Done,
@@ -35,12 +40,32 @@ DONE = Done(0, "stop", "", (), None, 0, 0, 0, 0.0, SAMPLING, None, MEMORY)
 
 
 @dataclass(frozen=True, slots=True)
+class Take:
+    """What one drafter did with one prompt; with an empty prompt: what came when this drafter was put beside the target."""
+
+    prompt: str  # the last message of the person
+    drafter: str
+    timed: tuple[Timed, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Trace:
-    """What is answered to each command."""
+    """What is answered to each command: `takes` by prompt and drafter, `replies` in turn, whatever was asked."""
 
     load: tuple[Timed, ...] = ((0.0, READY),)
     swap: tuple[Timed, ...] = ((0.0, READY),)
     replies: tuple[tuple[Timed, ...], ...] = ()
+    takes: tuple[Take, ...] = ()
+
+    @property
+    def prompts(self) -> tuple[str, ...]:
+        """The recorded prompts, in the order of the recording."""
+        return tuple(dict.fromkeys(take.prompt for take in self.takes if take.prompt))
+
+    def take(self, prompt: str, drafter: str) -> Take | None:
+        """The recording of this prompt with this drafter, else with any other."""
+        found = [take for take in self.takes if take.prompt == prompt]
+        return next((take for take in found if take.drafter == drafter), found[0] if found and prompt else None)
 
 
 def scripted(
@@ -91,34 +116,47 @@ def scripted(
 
 def save_trace(trace: Trace, path: Path) -> None:
     """Write a trace as JSON."""
-    path.write_text(json.dumps(_plain(trace), ensure_ascii=False) + "\n", encoding="utf-8")
+    text = json.dumps(_plain(trace), ensure_ascii=False, separators=(",", ":")) + "\n"
+    path.write_bytes(gzip.compress(text.encode(), mtime=0) if path.suffix == ".gz" else text.encode())
 
 
 def load_trace(path: Path) -> Trace:
     """Read a trace that `save_trace` wrote."""
-    data = json.loads(path.read_text(encoding="utf-8"))
-    return Trace(_timed(data["load"]), _timed(data["swap"]), tuple(_timed(reply) for reply in data["replies"]))
+    data = path.read_bytes()
+    trace: Trace = _read(Trace, json.loads(gzip.decompress(data) if path.suffix == ".gz" else data))
+    return trace
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, tuple):
+    if isinstance(value, (tuple, list)):
         return [_plain(item) for item in value]
-    if is_dataclass(value) and not isinstance(value, type):
-        named = {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-        return {"event": type(value).__name__, **named} if type(value).__name__ in EVENTS else named
-    return value
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    items = ((f, getattr(value, f.name)) for f in fields(value))
+    named = {f.name: _plain(item) for f, item in items if item != _default(f)}
+    return {"event": type(value).__name__, **named} if type(value).__name__ in EVENTS else named
 
 
-def _timed(items: list[Any]) -> tuple[Timed, ...]:
-    return tuple((at_s, _event(item)) for at_s, item in items)
+def _default(field: Field[Any]) -> Any:
+    return field.default if field.default_factory is MISSING else field.default_factory()
 
 
-def _event(item: dict[str, Any]) -> Event:
-    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in item.items()}
-    for key, kind in (("memory", Memory), ("sampling", Sampling)):
-        if key in values:
-            values[key] = kind(**values[key])
-    if "segments" in values:
-        values["segments"] = tuple(Segment(**{**s, "token_ids": tuple(s["token_ids"])}) for s in values["segments"])
-    event: Event = EVENTS[values.pop("event")](**values)
-    return event
+def _read(hint: Any, value: Any) -> Any:
+    """The value of a field of this type."""
+    if get_origin(hint) is tuple:
+        inner = get_args(hint)
+        kinds = inner[:1] * len(value) if inner[1:] == (...,) else inner
+        return tuple(_read(kind, item) for kind, item in zip(kinds, value, strict=False))
+    if isinstance(value, dict) and "event" in value:
+        hint, value = EVENTS[value["event"]], {name: item for name, item in value.items() if name != "event"}
+    elif get_args(hint):  # one of several: a dataclass or None
+        hint = next((kind for kind in get_args(hint) if is_dataclass(kind)), None)
+    if not is_dataclass(hint) or not isinstance(value, dict):
+        return value
+    kind: Any = hint
+    return kind(**{name: _read(_hints(kind)[name], item) for name, item in value.items()})
+
+
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)

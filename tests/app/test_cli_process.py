@@ -203,8 +203,8 @@ def test_the_chat_is_not_opened_without_a_terminal(env: dict[str, str]) -> None:
 def test_a_dying_engine_thread_is_a_sentence_and_goes_to_the_log(env: dict[str, str], tmp_path: Path) -> None:
     code = (
         "import app.run, engine.client\n"
-        "def run(self): raise ImportError('libcudart is missing')\n"
-        "engine.client.EngineClient._run = run\n"
+        "def serve(*ends): raise ImportError('libcudart is missing')\n"
+        "engine.client._serve = serve\n"
         "from app.cli import main\nmain()"
     )
     process = subprocess.run(

@@ -249,7 +249,7 @@ async def test_full_speed_engine_does_not_freeze_the_screen() -> None:
                 start_s = time.monotonic()
                 await asyncio.sleep(0.005)
                 gaps.append(time.monotonic() - start_s)
-                waiting.append(len(world.client._outbox._events))
+                waiting.append(world.client.waiting)
 
         watcher = asyncio.create_task(watch())
         await ask(world, pilot, "go")
