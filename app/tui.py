@@ -18,6 +18,7 @@ from app.commands import COMMANDS, bindings, key_label
 from app.screens.chat import ChatScreen
 from app.surroundings import Surroundings
 from app.textual_fixes import teach_alt_enter
+from app.widgets.token_view import colours
 from app.widgets.too_small import COLUMNS, ROWS
 from engine.client import Client, EngineClient
 
@@ -39,6 +40,10 @@ class SpecChat(App[int]):
         self.animation_level = "none"
         self.client = client if client is not None else EngineClient()
         self.chat_screen = ChatScreen(self.client, options, surroundings or Surroundings())
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        """Colours of our own, for dark and for light themes."""
+        return colours(self.current_theme.dark)
 
     def get_default_screen(self) -> Screen[None]:
         return self.chat_screen

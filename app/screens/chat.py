@@ -54,6 +54,7 @@ class ChatScreen(ChatCommands):
 
     def compose(self) -> ComposeResult:
         yield self.header
+        yield self.legend
         yield self.transcript
         yield self.completion
         yield self._box

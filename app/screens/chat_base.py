@@ -19,6 +19,7 @@ from app.widgets.messages import Note
 from app.widgets.panel import Panel
 from app.widgets.prompt import Prompt
 from app.widgets.status_line import StatusLine
+from app.widgets.token_view import Legend
 from app.widgets.transcript import Transcript
 from engine.client import Client
 from engine.errors import EngineError
@@ -40,6 +41,8 @@ class ChatBase(Screen[None]):
         self._state, self._numbers_s = "", 0.0
         self.held = False  # a question waits for the model
         self.header = HeaderBar()
+        self.legend = Legend()
+        self.tokens_on = False  # the token view
         self.transcript = Transcript()
         self.completion = Completion()
         self.prompt = Prompt()

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from app.commands import Command
-from app.screens.chat_replies import ReplyFlow
+from app.screens.chat_views import ChatViews
 from app.screens.help import HelpScreen
 from app.screens.lists import drafter_list, model_list
 from app.widgets.panel import Panel
@@ -15,7 +15,7 @@ from engine.catalog.specs import NONE
 LONGEST_DRAFT = 64
 
 
-class ChatCommands(ReplyFlow):
+class ChatCommands(ChatViews):
     """The methods behind keys, slash commands and palette."""
 
     def usage(self, command: Command) -> None:

@@ -83,12 +83,16 @@ class ReplyFlow(LoadFlow):
                 self.meter.reading(event)
             elif isinstance(event, Step):
                 self.meter.step(event)
+                if self.reply is not None:
+                    self.reply.record.add(event)
                 text += "".join(segment.text for segment in event.segments)
                 self.ids += tuple(token for segment in event.segments for token in segment.token_ids)
             else:
                 last = event
         if self.reply is not None and text:
             self.reply.feed(text)
+            if self.tokens_on:
+                await self.reply.show_tokens(True)
             if last is None:
                 view = self.transcript  # a reader who is at the end sees no more than one screen of the open block
                 await (self.reply.paint() if view.below else self.reply.paint(view.size.height))
@@ -103,6 +107,7 @@ class ReplyFlow(LoadFlow):
         assert self.reply is not None
         self.meter.done(event)
         reply, self.reply = self.reply, None
+        reply.record.finish(event)
         if not self.chat.finished(event):
             await reply.remove()
             await self.unanswered()

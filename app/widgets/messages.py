@@ -2,6 +2,7 @@
 
 A reply under way shows its closed blocks as Markdown and the last lines of its open block as plain text; at its end it is drawn
 once more as a whole. An old reply becomes one cheap widget (`freeze`). All text goes through `for_terminal`; nothing is markup.
+The same reply can be shown token by token instead (`show_tokens`); the view that is hidden draws nothing meanwhile.
 """
 
 from __future__ import annotations
@@ -14,10 +15,14 @@ from rich.markdown import Markdown as RichMarkdown
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
+from textual.widget import Widget
 from textual.widgets import Markdown, Static
 
 from app.blocks import Blocks, tail
+from app.record import Record
 from app.terminal import for_terminal, one_line
+from app.widgets import reading
+from app.widgets.token_view import TokenText
 
 FOLD_LINES, FOLD_CHARACTERS = 24, 2_000  # a longer prompt of the person is folded
 TAIL_LINES = 60
@@ -76,6 +81,14 @@ class Title(Static):
         self.update(Content.assemble(self._who, (f"   {text}", "not bold dim")))
 
 
+class Drawn(Static):
+    """Markdown as one cheap widget."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__(RichMarkdown(source, hyperlinks=False), classes="frozen")
+        self.source = source
+
+
 class Reply(Vertical):
     """One reply. At most `LIVE_BLOCKS` or so of its blocks are live widgets; those before are drawn by one widget."""
 
@@ -83,13 +96,16 @@ class Reply(Vertical):
     Reply { height: auto; }
     Reply Markdown { padding: 0 1 0 3; margin: 0; }
     Reply .tail, Reply .frozen { height: auto; padding: 0 2 0 3; margin: 0 0 1 0; }
+    Reply.-tokens > Markdown, Reply.-tokens > .tail, Reply.-tokens > .frozen { display: none; }
     Reply .foot { height: auto; padding: 0 1; margin: 0 0 1 0; display: none; text-style: dim; }
     """
 
     def __init__(self, who: str) -> None:
         super().__init__()
         self.exact = ""  # exact text so far
+        self.record = Record()  # the same, token by token
         self.frozen = False
+        self._tokens: TokenText | None = None  # the token view, while it is on
         self._blocks = Blocks()
         self._waiting: deque[str] = deque()  # blocks that are closed but not drawn yet
         self._whole = True  # all drawn blocks are in one Markdown
@@ -111,6 +127,9 @@ class Reply(Vertical):
 
     async def paint(self, lines: int = TAIL_LINES) -> None:
         """Draw what has come since the last time, or a good part of it where much has come at once; `lines` of the open block."""
+        if self._tokens is not None:
+            await self._tokens.show(self.record.segments)
+            return
         await self._draw_blocks()
         shown, left = tail(self._blocks.open, min(lines, TAIL_LINES))
         above = f"… {left} lines above, shown when this block is complete\n" if left else ""
@@ -137,6 +156,8 @@ class Reply(Vertical):
                 self._waiting.clear()
                 await self._markdown.update(for_terminal(text))
             self.foot(foot)
+        if self._tokens is not None:
+            await self._tokens.show(self.record.segments)
 
     async def _draw_blocks(self) -> None:
         source = ""
@@ -158,8 +179,44 @@ class Reply(Vertical):
         return Markdown(open_links=False, parser_factory=parser)
 
     @staticmethod
-    def _drawn(source: str) -> Static:
-        return Static(RichMarkdown(source, hyperlinks=False), classes="frozen")
+    def _drawn(source: str) -> Drawn:
+        return Drawn(source)
+
+    @property
+    def as_tokens(self) -> bool:
+        """True while the token view is on."""
+        return self._tokens is not None
+
+    async def show_tokens(self, on: bool) -> None:
+        """Show the token view, or the reading view again. A reply of which no tokens are known has only the latter."""
+        if on == self.as_tokens or (on and not self.record):
+            return
+        with self.app.batch_update():
+            self.set_class(on, "-tokens")
+            if self._tokens is not None:
+                old, self._tokens = self._tokens, None
+                await old.remove()
+                if not self.frozen and self._blocks.open:
+                    await self.paint()
+            else:
+                self._tokens = TokenText(self.record.segments)
+                await self.mount(self._tokens, before=self._foot)
+
+    def offset_at(self, row: int) -> int:
+        """The character of the reply that is shown at a row of this widget."""
+        if self._tokens is not None:
+            return self._tokens.offset_at(row - self._tokens.virtual_region.y)
+        return reading.offset_at(self._reading(), row)
+
+    def row_of(self, offset: int) -> int:
+        """The row of this widget that shows a character of the reply."""
+        if self._tokens is not None:
+            return self._tokens.virtual_region.y + self._tokens.row(offset)
+        return reading.row_of(self._reading(), offset)
+
+    def _reading(self) -> list[tuple[Widget, str]]:
+        drawn: list[tuple[Widget, str]] = [(widget, widget.source) for widget in self.query(Drawn)]
+        return drawn if self.frozen else [*drawn, (self._markdown, self._markdown.source), (self._tail, self._blocks.open)]
 
     def foot(self, text: str) -> None:
         """A line under the reply."""
