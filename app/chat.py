@@ -1,15 +1,26 @@
-"""A conversation as data: turns with their versions, the settings, and the `Generate` that asks for the next reply. No widgets.
+"""A conversation as data: the tree of its messages, the settings, and the `Generate` that asks for the next reply. No widgets.
 
-`Chat` knows which reply is being written. A prompt that was not answered is given back, never lost.
+`Chat` knows which reply is being written. A prompt that was not answered is given back, never lost. `app.saved` turns a chat into rows
+of the database and back.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import time
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from app.seeds import reply_seed
+from app.terminal import one_line
+from app.tree import Attachment, Fork, Turn, Version, new_key, path
 from engine.catalog.specs import AUTO, ModelSpec
-from engine.protocol import Done, Generate, LoadOptions, Message, Sampling, Verify
+from engine.protocol import Done, Generate, LoadOptions, Message, Sampling, Step, Verify
+from engine.trace import DONE
+
+__all__ = ["Attachment", "Chat", "ChatOptions", "Turn", "Version"]
+
+TITLE = 60  # characters of the first question that become the title
+Think = Literal["fold", "show"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,100 +41,210 @@ class ChatOptions:
     system: str | None = None
     offline: bool = False
     notes: tuple[str, ...] = ()  # warnings to show once at the start
-
-
-@dataclass(slots=True)
-class Turn:
-    """One question and the versions of its answer; the last version counts."""
-
-    prompt: str
-    replies: list[Done] = field(default_factory=list)
+    resume: str | None = None  # open this saved chat: its number or words of its title; "" = the last one
 
 
 class Chat:
     """Turns, settings, and the one reply that may be under way."""
 
     def __init__(self, options: ChatOptions) -> None:
-        self.sampling = options.sampling
-        self.seed = options.seed
-        self.k = options.k
-        self.system = options.system
-        self.turns: list[Turn] = []
-        self.dropped = 0  # oldest messages that are no longer sent
-        self.pending: Generate | None = None
         self._options = options
         self._numbers = 0
+        self.reset()
+
+    def reset(self) -> None:
+        """An empty chat with the settings of the start."""
+        self.sampling = self._options.sampling
+        self.seed = self._options.seed
+        self.k = self._options.k
+        self.max_tokens = self._options.max_tokens
+        self.system = self._options.system
+        self.think: Think = "fold"
+        self._empty()
+
+    def _empty(self) -> None:
+        self.key = new_key()
+        self.number = 0  # in the list of chats; 0 = not saved yet
+        self.title = ""
+        self.created_s = time.time()
+        self.root: Fork[Turn] = Fork()
+        self.dropped = 0  # oldest messages that are no longer sent
+        self.draft = ""  # what stands in the box, unsent
+        self.attached: tuple[Attachment, ...] = ()  # to be sent with the next question
+        self.undone: list[Turn] = []  # by /undo, the last one at the end
+        self.gone: list[int] = []  # keys of deleted messages that the database still has
+        self.pending: Generate | None = None
+        self.answering: Turn | None = None  # the turn that `pending` answers
+        self.version: Version | None = None  # the answer under way; not yet in the tree unless it is continued
 
     def clear(self) -> None:
-        """Forget the turns, keep the settings."""
+        """A new chat; the settings stay."""
         assert self.pending is None
-        self.turns.clear()
-        self.dropped = 0
+        self._empty()
+
+    @property
+    def turns(self) -> list[Turn]:
+        """The conversation that is shown and sent: the chosen turns."""
+        return path(self.root)
+
+    @property
+    def name(self) -> str:
+        """The title, or the beginning of the first question."""
+        first = next((turn.prompt or turn.attached[0].name for turn in self.root.items if turn.prompt or turn.attached), "")
+        return self.title or one_line(first[: 4 * TITLE], TITLE)
 
     def ask(self, prompt: str) -> Generate:
-        """A new turn."""
-        self.turns.append(Turn(prompt))
+        """A new turn at the end, with what is attached."""
+        turns = self.turns
+        self._add(prompt, self.attached, self._end(turns[-1]) if turns else None)
+        self.attached = ()
         return self.request()
 
-    def request(self, trim: bool = False) -> Generate:
-        """Ask for (another version of) the answer to the last turn."""
-        assert self.pending is None, "one reply at a time"
+    def ask_instead(self, turn: Turn, prompt: str) -> Generate:
+        """Another question in the place of this one; the old one and all that followed stay as a branch."""
+        self._add(prompt, turn.attached, turn.parent)
+        self.dropped = 0
+        return self.request()
+
+    def _add(self, prompt: str, attached: tuple[Attachment, ...], parent: Version | None) -> None:
+        (parent.next if parent is not None else self.root).add(Turn(prompt, attached, parent))
+        self.undone.clear()
+
+    @staticmethod
+    def before(turn: Turn) -> list[Turn]:
+        """The turns before this one, on the way to it."""
+        found: list[Turn] = []
+        while turn.parent is not None:
+            assert turn.parent.turn is not None
+            turn = turn.parent.turn
+            found.append(turn)
+        return found[::-1]
+
+    def siblings(self, turn: Turn) -> Fork[Turn]:
+        """The fork that this turn is an item of."""
+        return turn.parent.next if turn.parent is not None else self.root
+
+    @staticmethod
+    def _end(turn: Turn) -> Version:
+        """Where the next question hangs."""
+        if turn.answer is None:  # a question that stayed without an answer
+            turn.answered(Version(DONE, number=turn.next_number()))
+        assert turn.answer is not None
+        return turn.answer
+
+    def request(self, trim: bool = False, turn: Turn | None = None) -> Generate:
+        """Ask for (another version of) the answer to a turn, by default the last."""
+        turn = turn or self.turns[-1]
+        number = turn.next_number()
+        seed = reply_seed(self.seed, len(self.before(turn)), number)
+        return self._begin(turn, Version(DONE, number=number, state="streaming"), seed, self.sampling, trim=trim)
+
+    def carry_on(self) -> Generate:
+        """Go on with the last answer, which was cut off: same seed, same settings, tokens counted on."""
         turn = self.turns[-1]
+        assert turn.answer is not None
+        done = turn.answer.done
+        return self._begin(turn, turn.answer, done.seed, done.sampling, carry_on=True, offset=len(done.token_ids))
+
+    def _begin(
+        self, turn: Turn, version: Version, seed: int, sampling: Sampling, *, trim: bool = False, carry_on: bool = False, offset: int = 0
+    ) -> Generate:
+        assert self.pending is None, "one reply at a time"
         self._numbers += 1
+        self.answering, self.version = turn, version
         self.pending = Generate(
             reply=self._numbers,
-            messages=self._messages(),
-            sampling=self.sampling,
-            seed=reply_seed(self.seed, len(self.turns) - 1, len(turn.replies)),
-            max_tokens=self._options.max_tokens,
+            messages=self._messages(turn, carry_on),
+            sampling=sampling,
+            seed=seed,
+            max_tokens=self.max_tokens,
             stop=self._options.stop,
             k=self.k,
             verify=self._options.verify,
             strict=self._options.strict,
             trim=trim,
+            carry_on=carry_on,
+            offset=offset,
         )
+        version.done = replace(version.done, seed=seed) if not carry_on else version.done
         return self.pending
 
-    def finished(self, done: Done) -> bool:
+    def finished(self, done: Done, steps: tuple[Step, ...] = (), model: str = "") -> bool:
         """Keep the reply. False when nothing was written and the person stopped it: then the turn should be taken back."""
         assert self.pending is not None
+        assert self.answering is not None
+        assert self.version is not None
         assert done.reply == self.pending.reply
-        self.pending = None
+        turn, version, carried = self.answering, self.version, self.pending.carry_on
+        self.failed()
         self.dropped += done.trimmed
+        version.state = "done"
+        if carried:
+            version.extended(done, steps)
+            return True
         if done.finish_reason == "cancelled" and not done.text:
+            self.gone.append(version.key)
             return False
-        self.turns[-1].replies.append(done)
+        version.ended(done, steps, model)
+        turn.answered(version)
         return True
 
     def failed(self) -> None:
         """The reply under way will not come."""
-        self.pending = None
+        self.pending = self.answering = self.version = None
 
     def take_back(self) -> str | None:
         """Drop the last turn if it has no answer and return its prompt; None if there is an older version of the answer."""
         assert self.pending is None
-        if self.turns and not self.turns[-1].replies:
-            return self.turns.pop().prompt
+        turns = self.turns
+        if turns and not turns[-1].replies:
+            return self.drop(turns[-1]).prompt
         return None
+
+    def drop(self, turn: Turn) -> Turn:
+        """Take a turn out of the tree; what was attached to it is attached again."""
+        fork = self.siblings(turn)
+        fork.remove(turn)
+        fork.at = None if not fork.items else fork.at
+        self.gone.append(turn.key)
+        self.attached = turn.attached or self.attached
+        return turn
+
+    def undo(self) -> Turn | None:
+        """Leave out the last turn; `redo` brings it back. None when there is none."""
+        turns = self.turns
+        if not turns:
+            return None
+        self.siblings(turns[-1]).at = None
+        self.undone.append(turns[-1])
+        return turns[-1]
+
+    def redo(self) -> Turn | None:
+        """Bring back what `undo` left out."""
+        if not self.undone:
+            return None
+        turn = self.undone.pop()
+        self.siblings(turn).choose(turn)
+        return turn
 
     @property
     def last(self) -> Done | None:
-        """The last finished reply."""
-        return next((turn.replies[-1] for turn in reversed(self.turns) if turn.replies), None)
+        """The last finished reply of the conversation."""
+        return next((turn.answer.done for turn in reversed(self.turns) if turn.answer is not None), None)
 
     def markdown(self) -> str:
         """The whole chat as Markdown, exact text."""
         parts = []
         for turn in self.turns:
-            parts.append(f"**You**\n\n{turn.prompt}\n")
-            parts += [f"**Reply**\n\n{turn.replies[-1].text}\n"] if turn.replies else []
+            parts.append(f"**You**\n\n{turn.content}\n")
+            parts += [f"**Reply**\n\n{turn.answer.text}\n"] if turn.answer is not None else []
         return "\n".join(parts)
 
-    def _messages(self) -> tuple[Message, ...]:
+    def _messages(self, last: Turn, carry_on: bool) -> tuple[Message, ...]:
         messages: list[Message] = []
-        for turn in self.turns:
-            messages.append(Message("user", turn.prompt))
-            if turn.replies and turn is not self.turns[-1]:
-                messages.append(Message("assistant", turn.replies[-1].text))
+        for turn in [*self.before(last), last]:
+            messages.append(Message("user", turn.content))
+            if turn.answer is not None and (turn is not last or carry_on):
+                messages.append(Message("assistant", turn.answer.text))
         system = [Message("system", self.system)] if self.system else []
-        return (*system, *messages[min(self.dropped, len(messages) - 1) :])
+        return (*system, *messages[min(self.dropped, len(messages) - 1 - carry_on) :])
