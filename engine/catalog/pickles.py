@@ -26,8 +26,10 @@ STORAGES = {
 }  # fmt: skip
 WRAPPERS = ("state_dict", "model_state_dict", "model", "module")  # keys under which trainers put the tensors
 MAGIC = 0x1950A86A20F9469CFC6C  # of the stream format
-BROKEN: tuple[type[Exception], ...] = (pickle.UnpicklingError, zipfile.BadZipFile, struct.error, EOFError, ValueError, KeyError, TypeError, IndexError, AttributeError)
-BROKEN += (OverflowError, NotImplementedError, RuntimeError, ImportError, MemoryError)  # what damaged bytes make pickle and zipfile say
+BROKEN: tuple[type[Exception], ...] = (  # what damaged bytes make pickle and zipfile say
+    pickle.UnpicklingError, zipfile.BadZipFile, struct.error, EOFError, ValueError, KeyError, TypeError, IndexError, AttributeError,
+    OverflowError, NotImplementedError, RuntimeError, ImportError, MemoryError,
+)  # fmt: skip
 
 
 def read(path: Path) -> dict[str, Shape]:

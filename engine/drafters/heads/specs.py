@@ -22,19 +22,16 @@ class TargetFacts:
     hidden: int
     vocab: int
     layers: int
-    intermediate: int = 0
-    heads: int = 0
-    kv_heads: int = 0
+    heads: int = 0  # these and the rest only for Hydra++, whose prefix layer is a layer of the target's kind
     head_dim: int = 0
     rms_eps: float = 1e-6
     rope_theta: float = ROPE_THETA
     rope_scaling: Mapping[str, Any] | None = None
     max_positions: int = 2048
-    qkv_bias: bool = False
 
 
 # The published draft trees. `total` counts the root; static trees (Medusa, Hydra, EAGLE-1) have their own lists of nodes.
-TREES: dict[Family, dict[str, int]] = {
+TREES: dict[Family, dict[str, Any]] = {
     "medusa": {"total": 64, "depth": 4, "top_k": 10},
     "hydra": {"total": 64, "depth": 4, "top_k": 10},
     "hydra++": {"total": 64, "depth": 4, "top_k": 10},
@@ -43,6 +40,30 @@ TREES: dict[Family, dict[str, int]] = {
     "eagle3": {"total": 60, "depth": 7, "top_k": 10},
     "gumiho": {"total": 64, "depth": 6, "top_k": 14, "mlp_top_k": 35, "pruning": 35, "serial": 2},
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """Settings of published Gumiho heads: their reference keeps them in its own repository, not beside the weights."""
+
+    name: str  # part of the target's name
+    hidden: int
+    intermediate: int
+    vocab: int
+    heads: int
+    rms_eps: float
+    max_positions: int
+    rope_theta: float = ROPE_THETA
+
+
+GUMIHO = (
+    Published("vicuna", 4096, 11008, 32000, 32, 1e-6, 2048),
+    Published("llama-2", 4096, 11008, 32000, 32, 1e-6, 4096),
+    Published("13b", 5120, 13824, 32000, 40, 1e-5, 4096),  # Vicuna's and Llama-2's are the same
+    Published("llama-2", 8192, 28672, 32000, 64, 1e-5, 4096),
+    Published("llama-3", 4096, 14336, 128256, 32, 1e-5, 2048, 500000.0),
+    Published("llama-3", 8192, 28672, 128256, 64, 1e-5, 2048, 500000.0),
+)
 
 
 @dataclass(frozen=True, slots=True)
