@@ -5,7 +5,7 @@ Words (DESIGN 2): the *root* is the last committed token, row 0 of every verify 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -17,13 +17,34 @@ from engine.speculation.sampling import Picker
 Budget = Callable[[str], int]  # name of a source -> how many nodes it may draft now
 
 
+class Reader(Protocol):
+    """The part of a drafter that reads the target's hidden states, one row per committed position."""
+
+    def rewind(self, ids: list[int]) -> int:
+        """Keep what belongs to the beginning of this text; returns the number of positions whose hidden states are held."""
+
+    def absorb(self, ids: list[int], start: int, taps: Tensor) -> None:
+        """Take the hidden states (n, F) of positions start, start + 1, … of this text. Those held already are passed over."""
+
+
 @dataclass(frozen=True, slots=True)
 class Needs:
     """What a drafter asks the target to export, and the most nodes it can make use of."""
 
-    taps: tuple[int, ...] = ()  # layers whose outputs it reads
-    final: bool = False  # hidden states before the LM head
+    taps: tuple[int, ...] = ()  # layers whose inputs it reads
+    final: bool = False  # hidden states before the LM head, behind the final norm; they stand after the taps
     max_nodes: int = 16
+    reader: Reader | None = field(default=None, compare=False)  # who takes them while a prompt is read
+
+
+class LazyLaw(Protocol):
+    """A law whose values are worked out only where they are asked for."""
+
+    def bounds(self, token: int) -> Iterator[tuple[float, float]]:
+        """Ever closer (low, high) around ψ(token); the last pair is equal."""
+
+
+Law = Tensor | LazyLaw | None  # what one node was drawn from: (V,), or found on demand; None = the token is certain (a point mass)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +53,7 @@ class Draft:
 
     tokens: tuple[int, ...] = ()  # target ids
     parents: tuple[int, ...] = ()  # row of the parent, 0 = the root; parents[i] <= i
-    laws: Tensor | None = None  # (n, V) the law each token was drawn from; None = the token is certain (a point mass)
+    laws: Tensor | Sequence[Law] | None = None  # of each node, for the ratio rule: (n, V) or n of them; None = all are certain
     source: str = ""  # who drafted: the controller keeps its estimates by this name
     note: str = ""
     bridge_s: float = 0.0  # part of the drafting time that went into translation between tokenizers
@@ -46,9 +67,11 @@ class Draft:
         return max(deepest)
 
 
-def chain(tokens: list[int], source: str, laws: Tensor | None = None, note: str = "") -> Draft:
+def chain(
+    tokens: list[int], source: str, laws: Tensor | Sequence[Law] | None = None, note: str = "", bridge_s: float = 0.0
+) -> Draft:
     """A draft without branches."""
-    return Draft(tuple(tokens), tuple(range(len(tokens))), laws, source, note)
+    return Draft(tuple(tokens), tuple(range(len(tokens))), laws, source, note, bridge_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +80,7 @@ class Verdict:
 
     path: tuple[int, ...]  # rows kept, the root (0) first
     tokens: tuple[int, ...]  # emitted: the kept nodes, then the target's own token; may be cut by a stop or a limit
-    taps: Tensor | None = None  # (len(path), F)
+    taps: Tensor | None = None  # (len(path), F) hidden states of the path's rows, as the drafter's needs ask for
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +106,7 @@ class Context:
     progress: Callable[[int, int], None] | None = None  # while a drafter reads a long text: done, total
     cancelled: Callable[[], bool] = lambda: False
     question: Question = Question()
+    tell: Callable[[str], None] = lambda text: None  # a sentence for the person
 
     @property
     def next_index(self) -> int:
