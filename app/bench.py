@@ -7,16 +7,15 @@ by token.
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from importlib import resources
 from itertools import count
-from pathlib import Path
 from statistics import median
 
 from app.driver import Answer, Driver, cancelled
+from app.intervals import Unit
+from app.prompts import Prompt
 from app.seeds import reply_seed
 from engine.catalog.specs import NONE, ModelSpec
 from engine.errors import EngineError
@@ -26,7 +25,6 @@ from engine.stats import Tally
 PLAIN_DRIFT = 0.03  # plain runs that differ by more mean heat or other load
 WARM_UP_PROMPT = "Count from one to twenty in words."
 WARM_UP_TOKENS = 32
-SETS = ("mixed", "code", "reasoning", "story", "rewriting", "questions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +33,14 @@ class Plan:
 
     target: ModelSpec
     drafters: tuple[ModelSpec, ...]
-    prompts: tuple[str, ...]
+    prompts: tuple[Prompt, ...]
     template: Generate
     load: LoadOptions
     method: str = "auto"
     repeat: int = 1
     seed: int = 0
+    plain_again: bool = True  # plain decoding at the end too: shows whether the machine became slower meanwhile
+    ready: Ready | None = None  # the target is loaded already
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +50,15 @@ class Run:
     repeat: int  # from 1
     prompt: int  # from 1
     answer: Answer
+    steps: tuple[Step, ...]  # without their segments, which the answer has
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Lane:
-    """One drafter, or plain decoding at one of its two places."""
+    """One drafter, or plain decoding at one of its places."""
 
     drafter: ModelSpec
-    place: str = ""  # "first" or "last" for plain
+    place: str = ""  # of plain: "first" or "last", or "only"
     method: str = ""
     runs: list[Run] = field(default_factory=list)
     tally: Tally = field(default_factory=Tally)
@@ -65,7 +66,7 @@ class Lane:
 
     @property
     def title(self) -> str:
-        return f"{self.drafter.name}, {self.place}" if self.place else self.drafter.name
+        return f"{self.drafter.name}, {self.place}" if self.place in ("first", "last") else self.drafter.name
 
     @property
     def decode_s(self) -> float:
@@ -75,6 +76,29 @@ class Lane:
     def tok_per_s(self) -> float:
         """All emitted tokens over all decode time."""
         return self.tally.emitted / self.decode_s if self.decode_s > 0 else 0.0
+
+    @property
+    def units(self) -> dict[int, Unit]:
+        """Tokens and seconds of each prompt, all repeats together."""
+        sums: dict[int, Unit] = {}
+        for run in self.runs:
+            emitted, decode_s = sums.get(run.prompt, (0, 0.0))
+            sums[run.prompt] = (emitted + sum(step.emitted for step in run.steps), decode_s + run.answer.stats.decode_s)
+        return sums
+
+    def about(self, prompts: set[int]) -> Lane:
+        """The same lane with the replies to these prompts only."""
+        part = Lane(self.drafter, self.place, self.method, [run for run in self.runs if run.prompt in prompts], error=self.error)
+        for run in part.runs:
+            part.count(run)
+        return part
+
+    def count(self, run: Run) -> None:
+        """Add a reply to the totals."""
+        for step in run.steps:
+            self.tally.add(step)
+        if run.answer.done.stop_id is not None:
+            self.tally.stopped()
 
     @property
     def ttft_s(self) -> float:
@@ -91,11 +115,24 @@ class Result:
     stopped: bool = False
 
     @property
+    def plain(self) -> Lane:
+        """All runs of plain decoding together."""
+        whole = Lane(NONE)
+        for lane in self.lanes:
+            whole.runs += lane.runs if lane.place else []
+        return whole.about({run.prompt for run in whole.runs})
+
+    @property
     def plain_tok_per_s(self) -> float:
         """Both plain lanes together."""
         plain = [lane for lane in self.lanes if lane.place]
         decode_s = sum(lane.decode_s for lane in plain)
         return sum(lane.tally.emitted for lane in plain) / decode_s if decode_s > 0 else 0.0
+
+    def about(self, task: str) -> Result:
+        """The part of the result that is about one kind of task."""
+        prompts = {n for n, prompt in enumerate(self.plan.prompts, start=1) if prompt.task == task}
+        return Result(self.plan, [lane.about(prompts) for lane in self.lanes], self.ready, self.stopped)
 
     def difference(self, lane: Lane) -> tuple[int, int] | None:
         """Prompt and token, both from 1, where a lane's text first differs from plain; None when all are equal."""
@@ -115,7 +152,7 @@ class Result:
         """What a reader of the table should know."""
         first, last = self.lanes[0], self.lanes[-1]
         notes = [f"{lane.title}: {lane.error.message} {lane.error.hint}".rstrip() for lane in self.lanes if lane.error]
-        if first.tok_per_s and last.tok_per_s:
+        if first.tok_per_s and last.tok_per_s and last.place == "last":
             drift = last.tok_per_s / first.tok_per_s - 1
             if abs(drift) > PLAIN_DRIFT:
                 notes.append(
@@ -143,19 +180,24 @@ class Progress:
     prompt: int
     prompts: int
     tokens: int
+    row: int = 0  # index of the lane in the result
+    event: Prefill | Step | None = None  # what has just come
+    answer: Answer | None = None  # the reply that has just ended
 
 
 def measure(plan: Plan, driver: Driver, progress: Callable[[Progress], None] = lambda now: None) -> Result:
     """Run all lanes. A lane that fails keeps its error and the others go on; a stop ends with what was measured."""
-    lanes = [Lane(NONE, "first"), *(Lane(drafter) for drafter in plan.drafters), Lane(NONE, "last")]
-    result = Result(plan, lanes)
+    plain = [Lane(NONE, "first"), Lane(NONE, "last")] if plan.plain_again else [Lane(NONE, "only")]
+    lanes = [plain[0], *(Lane(drafter) for drafter in plan.drafters), *plain[1:]]
+    result = Result(plan, lanes, plan.ready)
     try:
         progress(Progress(1, len(lanes), lanes[0].title, 1, 0, len(plan.prompts), 0))
-        result.ready = driver.load(Load(plan.target, NONE, plan.load))
+        if plan.ready is None:
+            result.ready = driver.load(Load(plan.target, NONE, plan.load))
         replies = count(1)
         for repeat in range(1, plan.repeat + 1):
             for place, lane in enumerate(_order(lanes, plan.seed, repeat), start=1):
-                now = Progress(place, len(lanes), lane.title, repeat, 0, len(plan.prompts), 0)
+                now = Progress(place, len(lanes), lane.title, repeat, 0, len(plan.prompts), 0, lanes.index(lane))
                 if lane.error is None:
                     _run_lane(plan, driver, lane, replies, now, progress)
     except EngineError as error:
@@ -176,18 +218,20 @@ def _run_lane(plan: Plan, driver: Driver, lane: Lane, replies: Iterator[int], no
         for number, prompt in enumerate(plan.prompts, start=1):
             steps: list[Step] = []
 
-            def watch(event: Prefill | Step, steps: list[Step] = steps, number: int = number) -> None:
-                if isinstance(event, Step):
-                    steps.append(event)
-                progress(replace(now, prompt=number, tokens=sum(step.emitted for step in steps)))
+            tokens = 0
 
-            command = _command(plan, prompt, number - 1, next(replies))
+            def watch(event: Prefill | Step, steps: list[Step] = steps, number: int = number) -> None:
+                nonlocal tokens
+                if isinstance(event, Step):
+                    steps.append(replace(event, segments=()))
+                    tokens += event.emitted
+                progress(replace(now, prompt=number, tokens=tokens, event=event))
+
+            command = _command(plan, prompt.text, number - 1, next(replies))
             answer = _finished(driver.reply(command, ready, progress=watch))
-            for step in steps:
-                lane.tally.add(step)
-            if answer.done.stop_id is not None:
-                lane.tally.stopped()
-            lane.runs.append(Run(now.repeat, number, answer))
+            lane.runs.append(Run(now.repeat, number, answer, tuple(steps)))
+            lane.count(lane.runs[-1])
+            progress(replace(now, prompt=number, tokens=tokens, answer=answer))
     except EngineError as error:
         if error.kind == "cancelled":
             raise
@@ -196,10 +240,11 @@ def _run_lane(plan: Plan, driver: Driver, lane: Lane, replies: Iterator[int], no
 
 def _order(lanes: list[Lane], seed: int, repeat: int) -> list[Lane]:
     """Plain first and last; the first round as given, later ones shuffled, so that no drafter always follows the same one."""
-    middle = lanes[1:-1]
+    last = [lane for lane in lanes if lane.place == "last"]
+    middle = [lane for lane in lanes if not lane.place]
     if repeat > 1:
         random.Random(f"{seed}/{repeat}").shuffle(middle)
-    return [lanes[0], *middle, lanes[-1]]
+    return [lanes[0], *middle, *last]
 
 
 def _command(plan: Plan, prompt: str, turn: int, reply: int) -> Generate:
@@ -216,33 +261,3 @@ def _finished(answer: Answer) -> Answer:
     if answer.done.finish_reason == "cancelled":
         raise cancelled()
     return answer
-
-
-def read_prompts(source: str) -> tuple[str, ...]:
-    """Prompts of a bundled set by name, or of a JSONL file: one `{"prompt": …}` a line, other keys ignored."""
-    if source in SETS:
-        text = resources.files("app").joinpath("prompts", f"{source}.jsonl").read_text(encoding="utf-8")
-    else:
-        try:
-            text = Path(source).read_bytes().decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise EngineError(f"{source} is not valid UTF-8 (byte {error.start}).", "Save it as UTF-8.", kind="encoding") from error
-        except OSError as error:
-            hint = f"Give a JSONL file, or one of the bundled sets: {', '.join(SETS)}."
-            raise EngineError(f"{source} cannot be read: {error.strerror or error}.", hint, kind="config") from error
-    prompts = tuple(_prompt(line, f"{source}, line {n}") for n, line in enumerate(text.split("\n"), start=1) if line.strip())
-    if not prompts:
-        raise EngineError(f"{source} holds no prompts.", 'Write one {"prompt": "…"} a line.', kind="config")
-    return prompts
-
-
-def _prompt(line: str, where: str) -> str:
-    hint = 'Each line is one JSON object: {"prompt": "…"}.'
-    try:
-        entry = json.loads(line)
-    except ValueError as error:
-        raise EngineError(f"{where} is not JSON ({error}).", hint, kind="config") from error
-    prompt = entry.get("prompt") if isinstance(entry, dict) else None
-    if not isinstance(prompt, str) or not prompt.strip():
-        raise EngineError(f'{where} has no text under "prompt".', hint, kind="config")
-    return prompt

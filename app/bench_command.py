@@ -1,22 +1,23 @@
-"""`specchat bench`: options to a plan, progress on stderr, the table on stdout, the JSON and CSV files."""
+"""`specchat bench`: options to a plan, progress on stderr, the table on stdout, the files. Every result is kept, too (`app.results`)."""
 
 from __future__ import annotations
 
-import errno
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from app.bench import Plan, Progress, measure, read_prompts
+from app import results
+from app.bench import Plan, Progress, measure
 from app.choose import choose
 from app.console import STOPPED, Interrupt, Ticker, emit, say
 from app.driver import Driver
 from app.models import made_for
 from app.options import Options
+from app.prompts import Prompt, read
 from app.pull import ensure, on_disk
-from app.report import as_csv, as_json, as_table
+from app.report import Report, as_report, steps_csv
+from app.report_text import as_table
 from app.run import fresh_seed, generate
 from engine.catalog import catalog
 from engine.catalog.specs import NGRAM, ModelSpec
@@ -32,26 +33,18 @@ def bench(
     repeat: int = 1,
     json_file: Path | None = None,
     csv_file: Path | None = None,
+    markdown_file: Path | None = None,
+    svg_file: Path | None = None,
     client: Client | None = None,
 ) -> int:
     """Measure and report; returns the exit code: 1 when a lane failed, 130 when stopped."""
-    texts = read_prompts(prompts)
-    for file in (json_file, csv_file):
+    texts = read(prompts)
+    wanted = {"report.json": json_file, "summary.csv": csv_file, "report.md": markdown_file, "report.svg": svg_file}
+    for file in wanted.values():
         if file is not None:
             _check_writable(file)
     with Interrupt() as interrupt:
-        models = catalog.load()
-        choice = choose(options, models)
-        chosen = list(dict.fromkeys(models.drafter(name) for name in drafters)) or _there(models, choice.target)
-        chosen = [spec for spec in chosen if spec.kind != "none"]  # plain is measured anyway
-        ensure(choice.target, interrupt, offline=options.offline, named=choice.named)
-        for spec in chosen:
-            ensure(spec, interrupt, offline=options.offline, option="-d")
-        seed = fresh_seed() if options.seed is None else options.seed
-        template = generate(options, "", 0)
-        sampling = replace(template.sampling, temperature=0.0 if options.temp is None else options.temp)
-        template = replace(template, sampling=sampling, messages=template.messages[:-1])
-        plan = Plan(choice.target, tuple(chosen), texts, template, options.load_options(), options.method, repeat, seed)
+        plan = planned(options, drafters, texts, interrupt, repeat=repeat)
         engine = client or EngineClient()
         ticker = Ticker()
         try:
@@ -62,21 +55,57 @@ def bench(
     for lane in result.lanes:
         if lane.error:
             say(f"error: {lane.title}: {lane.error.message}")
+    report = as_report(result)
+    made = results.files(report)
     try:
-        emit(as_table(result))
+        emit(as_table(report))
     finally:  # neither a closed stdout nor a full disk may cost the other half of the report
-        if json_file is not None:
-            _write(json_file, json.dumps(as_json(result), ensure_ascii=False, indent=1) + "\n")
-        if csv_file is not None:
-            _write(csv_file, as_csv(result))
-    if sampling.temperature and options.seed is None:
-        say(f"seed {seed}")
+        for name, path in wanted.items():
+            if path is not None:
+                _write(path, made[name])
+        keep(report, steps_csv(result))
+    if plan.template.sampling.temperature and options.seed is None:
+        say(f"seed {plan.seed}")
     if result.stopped:
         return STOPPED
     return 1 if any(lane.error for lane in result.lanes) else 0
 
 
-def _there(models: catalog.Catalog, target: ModelSpec) -> list[ModelSpec]:
+def planned(
+    options: Options,
+    drafters: Sequence[str],
+    prompts: tuple[Prompt, ...],
+    interrupt: Interrupt,
+    *,
+    repeat: int = 1,
+    plain_again: bool = True,
+) -> Plan:
+    """From the options to what is measured; downloads what is named and missing. Temperature 0 unless one was given."""
+    models = catalog.load()
+    choice = choose(options, models)
+    chosen = list(dict.fromkeys(models.drafter(name) for name in drafters)) or there(models, choice.target)
+    chosen = [spec for spec in chosen if spec.kind != "none"]  # plain is measured anyway
+    ensure(choice.target, interrupt, offline=options.offline, named=choice.named)
+    for spec in chosen:
+        ensure(spec, interrupt, offline=options.offline, option="-d")
+    seed = fresh_seed() if options.seed is None else options.seed
+    template = generate(options, "", 0)
+    sampling = replace(template.sampling, temperature=0.0 if options.temp is None else options.temp)
+    template = replace(template, sampling=sampling, messages=template.messages[:-1])
+    return Plan(
+        choice.target, tuple(chosen), prompts, template, options.load_options(), options.method, repeat, seed, plain_again=plain_again
+    )
+
+
+def keep(report: Report, steps: str | None = None) -> None:
+    """Save among the results; a measurement that could not be saved is still a measurement."""
+    try:
+        say(f"saved in {results.save(report, steps)}")
+    except EngineError as error:
+        say(f"note: the result is not saved. {error.message}")
+
+
+def there(models: catalog.Catalog, target: ModelSpec) -> list[ModelSpec]:
     """Without `-d`: look-up, and the drafters made for this target that are on disk."""
     return [NGRAM, *(spec for spec in made_for(models, target) if on_disk(spec))]
 
@@ -107,5 +136,4 @@ def _write(path: Path, text: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        kind = "disk_full" if error.errno == errno.ENOSPC else "unwritable"
-        raise EngineError(f"{path} cannot be written: {error.strerror or error}.", "Free some space.", kind=kind) from error
+        raise results.cannot_write(path, error) from error

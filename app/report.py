@@ -1,20 +1,36 @@
-"""What a bench found, for people and programs: an aligned Markdown table, the JSON file, the CSV file."""
+"""What a bench or a comparison found, as one plain object: `report.json`. Tables, pictures and screens are made from it alone.
+
+`rows` has one entry per lane with the keys of `ROW_KEYS`; they only ever grow.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
 import platform
-from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import datetime
 from importlib import metadata
 from typing import Any
 
 from app.bench import Lane, Result
+from app.intervals import rate_interval, speedup_interval
 from engine.catalog import hardware
+from engine.stats import Stats
 
-ROW_KEYS = ("drafter", "method", "tok_per_s", "speedup", "tau", "kept", "ttft_s", "same_text", "per_position")
+FORMAT = 1
+ROW_KEYS = (
+    "drafter", "method", "tok_per_s", "speedup", "tau", "kept", "ttft_s", "same_text", "per_position",
+    "place", "tok_per_s_low", "tok_per_s_high", "speedup_low", "speedup_high", "if_reached", "tokens_per_step",
+    "draft_share", "verify_share", "memory", "replies", "tokens", "error",
+)  # fmt: skip
+TASK_KEYS = ("task", "drafter", "place", "tok_per_s", "speedup", "speedup_low", "speedup_high", "tau", "kept")
+STEP_KEYS = (
+    "drafter", "place", "repeat", "prompt", "step", "emitted", "drafted", "accepted", "nodes",
+    "draft_s", "verify_s", "bridge_s", "other_s", "at_s",
+)  # fmt: skip
 PACKAGES = ("specchat", "torch", "transformers", "bitsandbytes", "accelerate", "safetensors", "gguf", "huggingface-hub", "textual", "typer")
+Report = dict[str, Any]
 
 
 def versions() -> dict[str, str | None]:
@@ -34,28 +50,58 @@ def machine() -> dict[str, Any]:
 
 
 def row(result: Result, lane: Lane) -> dict[str, Any]:
-    """One row, with the keys of `ROW_KEYS`; a lane without a finished reply has null for its numbers."""
-    plain = result.plain_tok_per_s
+    """One row; a lane without a finished reply has null for its numbers."""
+    plain = result.plain
     stats = lane.tally.stats()
     measured = bool(lane.runs)
+    rate = rate_interval(lane.units) if measured else None
+    faster = speedup_interval(lane.units, plain.units) if measured and not lane.place else None
+    last = lane.runs[-1].answer.done.memory if measured else None
     return {
         "drafter": lane.drafter.name,
         "method": lane.method or None,
         "tok_per_s": lane.tok_per_s if measured else None,
-        "speedup": lane.tok_per_s / plain if measured and plain else None,
+        "speedup": lane.tok_per_s / plain.tok_per_s if measured and plain.tok_per_s else None,
         "tau": stats.tau if measured else None,
         "kept": stats.kept if measured else None,
         "ttft_s": lane.ttft_s if measured else None,
         "same_text": result.same_text(lane),
         "per_position": list(stats.per_position),
+        "place": lane.place or None,
+        "tok_per_s_low": rate[0] if rate else None,
+        "tok_per_s_high": rate[1] if rate else None,
+        "speedup_low": faster[0] if faster else None,
+        "speedup_high": faster[1] if faster else None,
+        "if_reached": list(lane.tally.if_reached),
+        "tokens_per_step": _tokens_per_step(lane),
+        "draft_share": _share(stats, stats.draft_s + stats.bridge_s) if measured else None,
+        "verify_share": _share(stats, stats.verify_s) if measured else None,
+        "memory": last.target + last.drafter + last.kv if last else None,
+        "replies": len(lane.runs),
+        "tokens": lane.tally.emitted,
+        "error": lane.error.message if lane.error else None,
     }
 
 
-def as_json(result: Result) -> dict[str, Any]:
-    """Everything: machine, versions, settings, rows in the order of the table, notes, and each single reply."""
+def _share(stats: Stats, part_s: float) -> float | None:
+    whole_s = stats.draft_s + stats.verify_s + stats.bridge_s + stats.other_s
+    return part_s / whole_s if whole_s > 0 else None
+
+
+def _tokens_per_step(lane: Lane) -> list[int]:
+    """[i]: steps that emitted i tokens."""
+    emitted = [step.emitted for run in lane.runs for step in run.steps]
+    return [emitted.count(n) for n in range(max(emitted) + 1)] if emitted else []
+
+
+def as_report(result: Result, kind: str = "bench") -> Report:
+    """Everything: machine, versions, settings, rows in the order of the table, tasks, notes, and each single reply."""
     plan, ready = result.plan, result.ready
     template = plan.template
     return {
+        "format": FORMAT,
+        "kind": kind,
+        "made": datetime.now().astimezone().isoformat(timespec="seconds"),
         "machine": machine(),
         "versions": versions(),
         "settings": {
@@ -76,10 +122,12 @@ def as_json(result: Result) -> dict[str, Any]:
             "stop": list(template.stop),
             "raw": template.raw is not None,
             "repeat": plan.repeat,
-            "prompts": list(plan.prompts),
+            "prompts": [prompt.text for prompt in plan.prompts],
+            "tasks": [prompt.task for prompt in plan.prompts],
         },
         "rows": [row(result, lane) for lane in result.lanes],
-        "plain_tok_per_s": result.plain_tok_per_s or None,
+        "tasks": _tasks(result),
+        "plain_tok_per_s": result.plain.tok_per_s or None,
         "notes": result.notes(),
         "stopped": result.stopped,
         "replies": [
@@ -100,50 +148,52 @@ def as_json(result: Result) -> dict[str, Any]:
     }
 
 
+def _tasks(result: Result) -> list[dict[str, Any]]:
+    """The same numbers for each kind of task, where there are several."""
+    names = list(dict.fromkeys(prompt.task for prompt in result.plan.prompts if prompt.task))
+    if len(names) < 2:
+        return []
+    parts = [(name, result.about(name)) for name in names]
+    return [{"task": name} | {key: row(part, lane)[key] for key in TASK_KEYS[1:]} for name, part in parts for lane in part.lanes]
+
+
 def _used_sampling(result: Result) -> Any:
     """What the engine used, with the model's defaults filled in; what was asked for when no reply came."""
     used = [run.answer.done.sampling for lane in result.lanes for run in lane.runs]
     return used[0] if used else result.plan.template.sampling
 
 
-def as_csv(result: Result) -> str:
-    """The rows; `per_position` as numbers with spaces between."""
+def as_csv(report: Report) -> str:
+    """The rows; lists as numbers with spaces between."""
+    return _csv(ROW_KEYS, [{key: _cell(value) for key, value in row.items()} for row in report["rows"]])
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, list):
+        return " ".join(f"{item:.4f}" if isinstance(item, float) else str(item) for item in value)
+    return value
+
+
+def steps_csv(result: Result) -> str:
+    """One row per verifying step of every measured reply."""
+    return _csv(
+        STEP_KEYS,
+        [
+            {
+                "drafter": lane.drafter.name, "place": lane.place, "repeat": run.repeat, "prompt": run.prompt, "step": step.index,
+                **{key: getattr(step, key) for key in STEP_KEYS[5:9]},
+                **{key: f"{getattr(step, key):.6f}" for key in STEP_KEYS[9:]},
+            }
+            for lane in result.lanes
+            for run in lane.runs
+            for step in run.steps
+        ],
+    )  # fmt: skip
+
+
+def _csv(keys: tuple[str, ...], rows: list[dict[str, Any]]) -> str:
     out = io.StringIO()
-    writer = csv.DictWriter(out, ROW_KEYS, lineterminator="\n")
+    writer = csv.DictWriter(out, keys, lineterminator="\n")
     writer.writeheader()
-    for lane in result.lanes:
-        values = row(result, lane)
-        writer.writerow(values | {"per_position": " ".join(f"{share:.4f}" for share in values["per_position"])})
+    writer.writerows(rows)
     return out.getvalue()
-
-
-def as_table(result: Result) -> str:
-    """An aligned Markdown table with the notes below it."""
-    head = ("drafter", "method", "tok/s", "speed-up", "tau", "kept", "TTFT", "same text", "kept by position")
-    lines = [head, *(_cells(result, lane) for lane in result.lanes)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
-    left = (0, 1, 8)
-    drawn = [
-        "| " + " | ".join(c.ljust(w) if i in left else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths, strict=True))) + " |"
-        for line in lines
-    ]
-    rule = "|" + "|".join("-" * (w + 2) if i in left else "-" * (w + 1) + ":" for i, w in enumerate(widths)) + "|"
-    notes = [f"- {note}" for note in result.notes()]
-    return "\n".join([drawn[0], rule, *drawn[1:], *([""] if notes else []), *notes]) + "\n"
-
-
-def _cells(result: Result, lane: Lane) -> Sequence[str]:
-    values = row(result, lane)
-    if not lane.runs:
-        return (lane.title, lane.method or "–", "failed" if lane.error else "–", "–", "–", "–", "–", "–", "")
-    return (
-        lane.title,
-        lane.method,
-        f"{values['tok_per_s']:.1f}",
-        f"{values['speedup']:.2f}x" if values["speedup"] is not None else "–",
-        f"{values['tau']:.2f}",
-        f"{values['kept']:.0%}" if lane.tally.drafted else "–",
-        f"{values['ttft_s']:.2f} s",
-        {True: "yes", False: "NO", None: "–"}[values["same_text"]],
-        " ".join(f"{share:.0%}" for share in values["per_position"][:8]),
-    )

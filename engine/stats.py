@@ -48,6 +48,7 @@ class Tally:
         self.draft_s = self.verify_s = self.bridge_s = self.other_s = self.decode_s = 0.0
         self._reached: list[int] = []  # [i]: steps that drafted at least i+1 deep
         self._kept: list[int] = []  # [i]: steps that kept at least i+1
+        self._tried: list[int] = []  # [i]: steps that drafted i+1 deep and kept the i before
         self._recent: deque[tuple[float, int]] = deque()  # (at_s, emitted) inside the window
 
     def add(self, step: Step) -> None:
@@ -64,8 +65,10 @@ class Tally:
         while len(self._reached) < step.drafted:
             self._reached.append(0)
             self._kept.append(0)
+            self._tried.append(0)
         for i in range(step.drafted):
             self._reached[i] += 1
+            self._tried[i] += step.accepted >= i
             self._kept[i] += step.accepted > i
         self._recent.append((step.at_s, step.emitted))
         self.decode_s = max(self.decode_s, step.at_s)
@@ -96,6 +99,11 @@ class Tally:
     @property
     def kept(self) -> float:
         return self.accepted / self.drafted if self.drafted else 0.0
+
+    @property
+    def if_reached(self) -> tuple[float, ...]:
+        """[i]: steps that kept i+1 / steps that drafted as deep and kept the i before: how good the drafter is at that place."""
+        return tuple(k / t if t else 0.0 for k, t in zip(self._kept, self._tried, strict=True))
 
     def stats(self) -> Stats:
         """The totals so far."""

@@ -6,14 +6,15 @@ import csv
 import io
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from app.bench import SETS, WARM_UP_PROMPT, Plan, Progress, Result, measure, read_prompts
+from app.bench import WARM_UP_PROMPT, Plan, Progress, Result, measure
 from app.console import Interrupt
 from app.driver import Driver
-from app.report import ROW_KEYS, as_csv, as_json, as_table, row
+from app.prompts import Prompt
+from app.report import ROW_KEYS, as_csv, as_report, row
+from app.report_text import as_table
 from app.seeds import reply_seed
 from engine.catalog.specs import NGRAM, ModelSpec
 from engine.errors import EngineError
@@ -38,7 +39,7 @@ def reply(command: Generate, ready: Ready) -> list[Event]:
 
 
 def plan(*drafters: ModelSpec, repeat: int = 1, prompts: tuple[str, ...] = ("one", "two")) -> Plan:
-    return Plan(TARGET, drafters, prompts, TEMPLATE, LoadOptions(), repeat=repeat, seed=7)
+    return Plan(TARGET, drafters, tuple(map(Prompt, prompts)), TEMPLATE, LoadOptions(), repeat=repeat, seed=7)
 
 
 def run(the_plan: Plan, client: FakeClient) -> Result:
@@ -138,10 +139,11 @@ def test_a_lane_that_fails_keeps_its_error_and_the_others_go_on() -> None:
     client = FakeClient(reply, {"small": Failed("small has another vocabulary.", "Choose another.", "vocabulary")})
     result = run(plan(SMALL, NGRAM), client)
     rows = [row(result, lane) for lane in result.lanes]
-    assert rows[1] == dict.fromkeys(ROW_KEYS) | {"drafter": "small", "per_position": []}
+    nothing = {"per_position": [], "if_reached": [], "tokens_per_step": [], "replies": 0, "tokens": 0}
+    assert rows[1] == dict.fromkeys(ROW_KEYS) | nothing | {"drafter": "small", "error": "small has another vocabulary."}
     assert rows[2]["speedup"] == pytest.approx(2)
     assert result.notes() == ["small: small has another vocabulary. Choose another."]
-    assert "failed" in as_table(result)
+    assert "failed" in as_table(as_report(result))
 
 
 def test_a_target_that_does_not_load_is_an_error() -> None:
@@ -164,8 +166,8 @@ def test_a_stop_ends_with_what_was_measured() -> None:
     assert result.stopped
     assert [len(lane.runs) for lane in result.lanes] == [2, 0, 0, 0]
     assert client.stops
-    assert "Stopped before the end" in as_table(result)
-    assert as_json(result)["stopped"] is True
+    assert "Stopped before the end" in as_table(as_report(result))
+    assert as_report(result)["stopped"] is True
 
 
 def test_progress_counts_lanes_prompts_and_tokens() -> None:
@@ -173,20 +175,25 @@ def test_progress_counts_lanes_prompts_and_tokens() -> None:
     with Interrupt() as interrupt:
         measure(plan(NGRAM), Driver(FakeClient(reply), interrupt), seen.append)
     assert {(p.lane, p.title) for p in seen} == {(1, "none, first"), (2, "ngram"), (3, "none, last")}
-    assert [p.tokens for p in seen if p.lane == 2 and p.prompt == 1] == [3, 6]
+    first = [p for p in seen if p.lane == 2 and p.prompt == 1]
+    assert [p.tokens for p in first] == [3, 6, 6]
+    assert [p.answer is not None for p in first] == [False, False, True]
+    assert {(p.lane, p.row) for p in seen} == {(1, 0), (2, 1), (3, 2)}
     assert all(p.prompts == 2 and p.lanes == 3 for p in seen)
 
 
 def test_the_table_is_aligned_and_says_what_the_rows_say() -> None:
-    table = as_table(run(plan(NGRAM, SMALL), FakeClient(reply)))
+    table = as_table(as_report(run(plan(NGRAM, SMALL), FakeClient(reply))))
     lines = table.splitlines()
     assert len({len(line) for line in lines}) == 1
-    assert [cell.strip() for cell in lines[3].split("|")[1:9]] == ["ngram", "ngram", "100.0", "2.00x", "3.00", "100%", "0.00 s", "yes"]
+    assert [cell.strip() for cell in lines[3].split("|")[1:10]] == [
+        "ngram", "ngram", "100.0", "–", "2.00x", "3.00", "100%", "0.00 s", "yes",
+    ]  # fmt: skip
 
 
 def test_json_and_csv_hold_the_rows() -> None:
     result = run(plan(NGRAM, repeat=2), FakeClient(reply))
-    written = json.loads(json.dumps(as_json(result)))
+    written = json.loads(json.dumps(as_report(result)))
     assert {"machine", "versions", "settings", "rows"} <= set(written)
     assert [r["drafter"] for r in written["rows"]] == ["none", "ngram", "none"]
     assert all(set(r) == set(ROW_KEYS) for r in written["rows"])
@@ -194,42 +201,7 @@ def test_json_and_csv_hold_the_rows() -> None:
     assert written["settings"]["seed"] == 7
     assert written["versions"]["typer"]
     assert len(written["replies"]) == 3 * 2 * 2
-    table = list(csv.DictReader(io.StringIO(as_csv(result))))
+    table = list(csv.DictReader(io.StringIO(as_csv(as_report(result)))))
     assert list(table[0]) == list(ROW_KEYS)
     assert float(table[1]["speedup"]) == pytest.approx(written["rows"][1]["speedup"])
     assert table[1]["per_position"] == "1.0000 1.0000"
-
-
-@pytest.mark.parametrize("name", SETS)
-def test_bundled_prompts_can_be_read(name: str) -> None:
-    assert len(read_prompts(name)) >= 4
-
-
-def test_a_prompts_file_keeps_odd_line_breaks_inside_a_prompt(tmp_path: Path) -> None:
-    file = tmp_path / "prompts.jsonl"
-    file.write_text('\ufeff{"prompt": "a\u2028b"}\r\n\n{"prompt": "two", "more": 1}\n', encoding="utf-8")
-    assert read_prompts(str(file)) == ("a\u2028b", "two")
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (b'{"prompt": "a"}\n{"prompt" "b"}\n', "line 2 is not JSON"),
-        (b'{"prompt": "a"}\n\n["b"]\n', "line 3 has no text"),
-        (b'{"prompt": " "}\n', "line 1 has no text"),
-        (b"\n", "holds no prompts"),
-        (b'{"prompt": "\xff"}\n', "not valid UTF-8"),
-    ],
-)
-def test_a_bad_prompts_file_is_named_with_its_line(tmp_path: Path, content: bytes, said: str) -> None:
-    file = tmp_path / "prompts.jsonl"
-    file.write_bytes(content)
-    with pytest.raises(EngineError, match=said) as caught:
-        read_prompts(str(file))
-    assert caught.value.hint
-
-
-def test_a_missing_prompts_file_names_the_bundled_sets(tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match="cannot be read") as caught:
-        read_prompts(str(tmp_path / "nothing.jsonl"))
-    assert "reasoning" in caught.value.hint

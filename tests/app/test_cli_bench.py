@@ -57,7 +57,7 @@ def test_table_on_stdout_files_on_disk(home: Path, models: tuple[str, str], clie
     assert [row["drafter"] for row in written["rows"]] == ["none", "ngram", "small", "none"]
     assert all(row["same_text"] for row in written["rows"])
     settings = written["settings"]
-    assert (settings["seed"], settings["max_tokens"], settings["repeat"], len(settings["prompts"])) == (3, 512, 1, 5)
+    assert (settings["seed"], settings["max_tokens"], settings["repeat"], len(settings["prompts"])) == (3, 512, 1, 6)
     assert len(list(csv.DictReader(files[1].open()))) == 4
     assert client.closed == 1
 

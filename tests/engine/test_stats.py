@@ -37,6 +37,7 @@ def test_hand_counted_trace() -> None:
     assert stats.kept == pytest.approx(8 / 11)
     assert stats.tau == pytest.approx((10 + 1) / 4)
     assert stats.per_position == pytest.approx((3 / 3, 2 / 3, 2 / 3, 1 / 2))
+    assert tally.if_reached == pytest.approx((3 / 3, 2 / 3, 2 / 2, 1 / 1))
     assert stats.nodes == 4 + 9 + 0 + 3
     assert stats.decode_s == pytest.approx(0.2)
     assert stats.tok_per_s == pytest.approx(10 / 0.2)
