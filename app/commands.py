@@ -92,6 +92,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("seed", "Fix the seed: same seed, same text; off makes each reply new", slash="seed", usage="N|off", palette=True),
     Command("system", "Set the system prompt; off removes it", slash="system", usage="[TEXT|off]", palette=True),
     Command("tokens", "Show which tokens came from the draft", "ctrl+t", "tokens", "[on|off]", "tokens", palette=True),
+    Command("stats", "More numbers, one line of them, or none", "ctrl+s", "stats", "[off|line|full]", "numbers", palette=True),
     Command("page_up", "Scroll up one page", "pageup"),
     Command("page_down", "Scroll down one page", "pagedown"),
     Command("top", "Go to the first message", "ctrl+home"),

@@ -1,19 +1,23 @@
 """The numbers of the reply under way, or of the last one, from events; everything is counted by `engine.stats.Tally`.
 
 Only what the engine cannot know is measured here: the time from Enter (or from Ready, when the model was still loading) to the
-first visible text. `plain_s` of the last reply makes the estimated speed-up of the next, until the target changes.
+first visible text. The speed-up is measured where the same question was answered without a drafter before; else `plain_s` of the last
+reply makes an estimate, until the target changes.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from engine.protocol import Done, Loading, Memory, Prefill, Ready, Step
-from engine.stats import Tally
+from engine.stats import Stats, Tally
 
 NO_MEMORY = Memory()
+RATE_S = 0.25  # between two samples of the present rate
+RATES = 240  # samples kept: a minute
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +35,24 @@ class Numbers:
     ttft_s: float | None = None
     tau: float | None = None
     kept: float | None = None  # 0–1
-    speedup: float | None = None  # estimated
+    speedup: float | None = None
+    measured: bool = False  # the speed-up; else it is an estimate
     memory: Memory = NO_MEMORY
     on_card: bool = False  # the device has memory of its own
     context: float | None = None  # share of the context in use, 0–1
+
+
+@dataclass(frozen=True, slots=True)
+class Overlay:
+    """What the panel shows beside `numbers`."""
+
+    numbers: Numbers
+    stats: Stats
+    emitted: int
+    prompt_tokens: int
+    reused_tokens: int
+    context: int  # tokens that fit
+    rates: tuple[float, ...]  # tok/s, a sample every `RATE_S`, the newest last
 
 
 class Meter:
@@ -47,6 +65,10 @@ class Meter:
         self._prefill: Prefill | None = None
         self._loading: Loading | None = None
         self._plain_s: float | None = None
+        self._question: Hashable = None
+        self._plain_rates: dict[Hashable, float] = {}  # tok/s without a drafter, by question
+        self._rates: deque[float] = deque(maxlen=RATES)
+        self._sampled_s = 0.0
         self._memory = NO_MEMORY
         self._context = 0
         self._on_card = False
@@ -65,14 +87,19 @@ class Meter:
         self._on_card = ready.device.startswith("cuda")
         if not same_target:
             self._plain_s, self._prefill, self._tally = None, None, Tally()
+            self._plain_rates.clear()
+            self._rates.clear()
 
     def load_failed(self) -> None:
         """A load has ended."""
         self._loading = None
 
-    def asked(self) -> None:
-        """The person waits for a reply from now on."""
+    def asked(self, question: Hashable = None) -> None:
+        """The person waits for a reply from now on. Replies to an equal `question` can be compared with each other."""
         self._tally = Tally()
+        self._question = question
+        self._rates.clear()
+        self._sampled_s = 0.0
         self._asked_s = self._clock()
         self._prefill = None
         self.writing = True
@@ -84,6 +111,9 @@ class Meter:
     def step(self, event: Step) -> None:
         """Count a step."""
         self._tally.add(event)
+        if event.at_s - self._sampled_s >= RATE_S and (now := self._tally.now) is not None:
+            self._sampled_s = event.at_s
+            self._rates.append(now)
 
     def visible(self) -> None:
         """Text of this reply is on the screen."""
@@ -97,6 +127,8 @@ class Meter:
         if event.stop_id is not None:
             self._tally.stopped()
         self._plain_s = event.plain_s or self._plain_s
+        if event.method == "none" and event.finish_reason != "cancelled" and self._question is not None:
+            self._plain_rates[self._question] = self._tally.tok_per_s
         self._memory = event.memory
         self._prefill = Prefill(event.reply, event.prompt_tokens, event.prompt_tokens, event.reused_tokens)
 
@@ -107,6 +139,8 @@ class Meter:
     def cleared(self) -> None:
         """A new chat: nothing is in the context."""
         self._tally, self._prefill = Tally(), None
+        self._plain_rates.clear()
+        self._rates.clear()
 
     @property
     def prompt_tokens(self) -> int:
@@ -116,9 +150,14 @@ class Meter:
     @property
     def speedup(self) -> float | None:
         """Average rate / plain rate, once both are known and something was drafted."""
-        if not self._plain_s or not self._tally.drafted or not self._tally.tok_per_s:
+        if not self._plain_rate or not self._tally.drafted or not self._tally.tok_per_s:
             return None
-        return self._tally.tok_per_s * self._plain_s
+        return self._tally.tok_per_s / self._plain_rate
+
+    @property
+    def _plain_rate(self) -> float:
+        """Plain tok/s: measured on this very question, else estimated; 0 when not known."""
+        return self._plain_rates.get(self._question) or (1 / self._plain_s if self._plain_s else 0.0)
 
     def numbers(self) -> Numbers:
         """What to show now."""
@@ -139,9 +178,23 @@ class Meter:
             tau=tally.tau if tally.drafted else None,
             kept=tally.kept if tally.drafted else None,
             speedup=self.speedup,
+            measured=bool(self._plain_rates.get(self._question)),
             memory=self._memory,
             on_card=self._on_card,
             context=used / self._context if self._context and used else None,
+        )
+
+    def overlay(self) -> Overlay:
+        """All of it, for the panel."""
+        prefill = self._prefill
+        return Overlay(
+            self.numbers(),
+            self._tally.stats(),
+            self._tally.emitted,
+            prefill.total if prefill else 0,
+            prefill.reused if prefill else 0,
+            self._context,
+            tuple(self._rates),
         )
 
 

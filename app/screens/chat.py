@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from textual.app import ComposeResult
-from textual.containers import Vertical
+from textual.containers import Horizontal, Vertical
 from textual.widgets import TextArea
 
 from app.commands import BY_NAME, Command, bindings, completions, parse
@@ -36,6 +36,8 @@ WORDS = {
     "seed": [("off", "a fresh one for each reply")],
     "copy": [("last", "the last reply"), ("all", "the chat as Markdown")],
     "system": [("off", "no system prompt")],
+    "tokens": [("on", "where each piece came from"), ("off", "the text")],
+    "stats": [("full", "the panel"), ("line", "one line"), ("off", "nothing")],
 }
 
 
@@ -55,7 +57,9 @@ class ChatScreen(ChatCommands):
     def compose(self) -> ComposeResult:
         yield self.header
         yield self.legend
-        yield self.transcript
+        with Horizontal(id="main"):
+            yield self.transcript
+            yield self.panel_of_numbers
         yield self.completion
         yield self._box
         yield self.status

@@ -11,13 +11,16 @@ from app.chat import Chat, ChatOptions
 from app.commands import Situation, key_bar
 from app.loaded import Loaded
 from app.meter import Meter
+from app.saver import Saver
 from app.surroundings import Surroundings
 from app.terminal import for_terminal
+from app.tree import Turn
 from app.widgets.completion import Completion
 from app.widgets.line import HeaderBar, KeyBar
 from app.widgets.messages import Note
 from app.widgets.panel import Panel
 from app.widgets.prompt import Prompt
+from app.widgets.stats_panel import StatsPanel
 from app.widgets.status_line import StatusLine
 from app.widgets.token_view import Legend
 from app.widgets.transcript import Transcript
@@ -25,6 +28,7 @@ from engine.client import Client
 from engine.errors import EngineError
 
 NUMBERS_S = 0.25  # nobody reads digits faster
+PANEL_S = 0.5
 
 
 class ChatBase(Screen[None]):
@@ -40,6 +44,10 @@ class ChatBase(Screen[None]):
         self.meter = Meter()
         self._state, self._numbers_s = "", 0.0
         self.held = False  # a question waits for the model
+        self.saver = Saver(surroundings.open_store)
+        self.known: set[int] = set()  # keys of messages that the saver has
+        self.editing: Turn | None = None  # the question that what is in the box will stand beside
+        self.thinkers: set[str] = set()  # models whose template opens the thoughts
         self.header = HeaderBar()
         self.legend = Legend()
         self.tokens_on = False  # the token view
@@ -47,6 +55,8 @@ class ChatBase(Screen[None]):
         self.completion = Completion()
         self.prompt = Prompt()
         self.status = StatusLine()
+        self.panel_of_numbers = StatsPanel()
+        self._panel_s = 0.0
         self.key_bar = KeyBar()
 
     @property
@@ -67,13 +77,21 @@ class ChatBase(Screen[None]):
     def show_lines(self) -> None:
         """Bring header, status line and key bar up to date; each repaints only what has changed."""
         loading = self.loaded.loading if self.loaded.loading_target else ""
-        self.header.show(self.loaded.ready, loading, self.chat.k)
+        self.header.show(self.loaded.ready, loading, self.chat.k, self.chat.name, unsaved=self.saver.problem is not None)
         numbers = self.meter.numbers()
         now_s = time.monotonic()
         if numbers.state != self._state or now_s - self._numbers_s >= NUMBERS_S:
             self._state, self._numbers_s = numbers.state, now_s
-            self.status.show(numbers)
+            if self.status.display:
+                self.status.show(numbers)
+            self._show_panel(now_s)
         self.key_bar.show(key_bar(self.situation))
+
+    def _show_panel(self, now_s: float) -> None:
+        """Bring the panel up to date, twice a second, if anybody sees it."""
+        if self.panel_of_numbers.display and (now_s - self._panel_s >= PANEL_S or not self.situation.generating):
+            self._panel_s = now_s
+            self.panel_of_numbers.show(self.meter.overlay(), self.loaded.ready)
 
     def toast(self, text: str, severity: str = "information") -> None:
         """A short confirmation in the corner."""

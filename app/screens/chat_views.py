@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from app.screens.chat_replies import ReplyFlow
-from app.widgets.messages import Reply
+from app.widgets.reply import Reply
+
+STATS = ("line", "full", "off")
+BESIDE_COLUMNS, BELOW_ROWS = 110, 22  # where there is room for the panel
 
 
 class ChatViews(ReplyFlow):
@@ -29,6 +32,43 @@ class ChatViews(ReplyFlow):
             self.transcript.follow()
         elif place is not None:
             self.call_after_refresh(self._back_to, *place)
+
+    stats = "auto"  # the panel where there is room beside the transcript, else the line
+
+    def on_resize(self) -> None:
+        self.place_stats()
+
+    @property
+    def stats_now(self) -> str:
+        """What is really shown: off, line or full."""
+        if self.stats == "auto":
+            return "full" if self.size.width >= BESIDE_COLUMNS else "line"
+        return self.stats
+
+    def place_stats(self) -> None:
+        """Put line and panel where they have room."""
+        full = self.stats_now == "full"
+        beside = full and self.size.width >= BESIDE_COLUMNS
+        below = full and not beside and self.size.height >= BELOW_ROWS
+        self.status.display = self.stats_now != "off"
+        self.query_one("#main").set_class(below, "-below")
+        if (beside, below) != (self.panel_of_numbers.has_class("-beside"), self.panel_of_numbers.has_class("-below")):
+            self.panel_of_numbers.set_class(beside, "-beside")
+            self.panel_of_numbers.set_class(below, "-below")
+            self.panel_of_numbers.show(self.meter.overlay(), self.loaded.ready)
+
+    def do_stats(self, argument: str) -> None:
+        """More numbers, one line of them, or none."""
+        wanted = argument.lower() or STATS[(STATS.index(self.stats_now) + 1) % len(STATS)]
+        if wanted not in STATS:
+            self.toast("/stats takes off, line or full.", "warning")
+            return
+        if wanted == "full" and self.size.width < BESIDE_COLUMNS and self.size.height < BELOW_ROWS:
+            self.toast(f"The panel needs a window of {BESIDE_COLUMNS} columns or {BELOW_ROWS} rows.")
+            if not argument:
+                wanted = "off"
+        self.stats = wanted
+        self.place_stats()
 
     def _place(self) -> tuple[Reply, int, int] | None:
         """The first reply in the view, the character of it at the top, and the rows above it when it begins further down."""

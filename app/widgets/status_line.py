@@ -52,7 +52,7 @@ def _parts(numbers: Numbers) -> dict[str, str]:
         "ttft": f"TTFT {numbers.ttft_s:.1f}s" if numbers.ttft_s is not None else None,
         "tau": f"τ {numbers.tau:.1f}" if numbers.tau is not None else None,
         "kept": f"kept {numbers.kept:.0%}" if numbers.kept is not None else None,
-        "speedup": f"{numbers.speedup:.1f}x est" if numbers.speedup is not None else None,
+        "speedup": f"{numbers.speedup:.1f}x{'' if numbers.measured else ' est'}" if numbers.speedup is not None else None,
         "memory": memory_text(numbers.memory, numbers.on_card) or None,
         "context": f"ctx {numbers.context:.0%}" if numbers.context is not None else None,
     }

@@ -8,7 +8,7 @@ from textual.theme import BUILTIN_THEMES
 
 from app.commands import BY_NAME
 from app.record import Record
-from app.widgets.messages import Reply
+from app.widgets.reply import Reply
 from app.widgets.token_view import CUES, Part, coloured, colours, look
 from engine.protocol import Done, Segment, Step
 from engine.trace import scripted
