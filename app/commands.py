@@ -12,8 +12,10 @@ from typing import Literal
 
 from textual.binding import Binding, BindingType
 
-Where = Literal["app", "chat", "prompt"]
-PLACES: dict[Where, str] = {}  # titles of the places beside the chat
+Where = Literal["app", "chat", "prompt", "steps"]
+PLACES: dict[Where, str] = {  # titles of the places beside the chat
+    "steps": "In the step inspector",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("seed", "Fix the seed: same seed, same text; off makes each reply new", slash="seed", usage="N|off", palette=True),
     Command("system", "Set the system prompt; off removes it", slash="system", usage="[TEXT|off]", palette=True),
     Command("tokens", "Show which tokens came from the draft", "ctrl+t", "tokens", "[on|off]", "tokens", palette=True),
+    Command("steps", "Look at the steps of the last reply one by one", "f3", "steps", when=with_text, palette=True),
     Command("stats", "More numbers, one line of them, or none", "ctrl+s", "stats", "[off|line|full]", "numbers", palette=True),
     Command("page_up", "Scroll up one page", "pageup"),
     Command("page_down", "Scroll down one page", "pagedown"),
@@ -100,6 +103,9 @@ COMMANDS: tuple[Command, ...] = (
     Command("palette", "All commands", "ctrl+p", label="commands", where="app", bind=False),
     Command("help", "Keys and commands", "f1", "help", label="help", palette=True),
     Command("quit", "Leave specchat", "ctrl+q", "quit", where="app", palette=True),
+    Command("steps_rejected", "All steps, or only those with a wrong draft", "r", label="wrong drafts only", where="steps"),
+    Command("steps_copy", "Copy the steps as tab-separated values", "c", label="copy", where="steps"),
+    Command("steps_back", "Back to the chat", "escape", label="back", where="steps"),
 )
 BY_NAME = {command.name: command for command in COMMANDS}
 BY_SLASH = {command.slash: command for command in COMMANDS if command.slash}

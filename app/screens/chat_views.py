@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from app.screens.chat_replies import ReplyFlow
+from app.screens.steps import StepsScreen
 from app.widgets.reply import Reply
 
 STATS = ("line", "full", "off")
@@ -32,6 +33,15 @@ class ChatViews(ReplyFlow):
             self.transcript.follow()
         elif place is not None:
             self.call_after_refresh(self._back_to, *place)
+
+    def do_steps(self, argument: str) -> None:
+        """The steps of the last reply that the transcript shows."""
+        replies = [reply for reply in self.query(Reply) if reply.display and reply.record.steps]
+        if not replies:
+            self.toast("No steps are known of these replies.")
+            return
+        ready = self.loaded.ready
+        self.app.push_screen(StepsScreen(replies[-1].record, ready.target if ready is not None else ""))
 
     stats = "auto"  # the panel where there is room beside the transcript, else the line
 

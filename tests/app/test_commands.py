@@ -20,10 +20,11 @@ from app.commands import (
     slash_help,
 )
 from app.screens.chat import ChatScreen
+from app.screens.steps import StepsScreen
 from app.tui import SpecChat
 from app.widgets.prompt import Prompt
 
-SCREENS: dict[str, type] = {}  # the screen of each place beside the chat
+SCREENS: dict[str, type] = {"steps": StepsScreen}  # the screen of each place beside the chat
 ASKED_FOR = ("draft", "model", "new", "quit", "help", "stop", "k", "temp", "seed", "system", "copy", "retry")
 
 
@@ -108,7 +109,7 @@ def test_unknown_commands_name_the_nearest(text: str, near: str) -> None:
 
 def test_completions() -> None:
     """Commands by prefix, arguments by choice, nothing for texts, literal slashes and several lines."""
-    assert [text for text, _ in completions("/s", nothing)] == ["/stop", "/seed ", "/system "]
+    assert [text for text, _ in completions("/s", nothing)] == ["/stop", "/seed ", "/system ", "/steps", "/stats "]
     assert completions("/draft q", lambda name: [("qwen", "a model"), ("off", "plain")]) == [("/draft qwen", "a model")]
     assert [text for text, _ in completions("/", nothing)] == [f"/{c.slash}" + (" " if c.usage else "") for c in BY_SLASH.values()]
     for text in ("s", "//s", "/s\nx", "/nothing x", "/new x", ""):
