@@ -2,8 +2,9 @@
 
 Verify puts the rows in the *batch* dimension (keys and values expanded with stride 0) and always passes a mask over whole stretches of
 64 slots that start at a place given by the row's own position: the sums of a row are then grouped the same way however many rows share
-the pass, which is what makes its result the same bits (DESIGN 5). Query heads that share a key head form the query axis, so that keys
-are never copied. Reading a prompt is ordinary causal attention in chunks.
+the pass, which is what makes its result the same bits (DESIGN 5). In a tree a row's ancestors stand at other slots than in plain
+decoding; where the bits matter the paths therefore take turns in the slots (`attend_branches`). Query heads that share a key head form
+the query axis, so that keys are never copied. Reading a prompt is ordinary causal attention in chunks.
 """
 
 from __future__ import annotations
@@ -97,6 +98,78 @@ def _attend(q: Tensor, keys: Tensor, values: Tensor, base: int, s: Stretch, scal
     v = values[:, s.low - base : s.high - base].expand(rows, -1, -1, -1)
     mask = s.mask.expand(-1, k.shape[1], q.shape[2], -1)
     return _sdpa(q, k, v, mask, scale, softcap)
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A path of a tree from the root to a leaf. Rows of it that an earlier path has, too, are attended with that one."""
+
+    rows: Tensor  # (depth + 1,) rows of the pass, the root first
+    fresh: Tensor  # (…) the last ones of them, which no earlier path has
+    laid: int  # so many of `rows` stand in their slots already, when the paths are taken in order
+
+    @property
+    def first(self) -> int:
+        """Depth of the first fresh row."""
+        return len(self.rows) - len(self.fresh)
+
+
+@functools.lru_cache(maxsize=256)
+def branches(parents: tuple[int, ...], device: torch.device) -> tuple[Branch, ...]:
+    """The paths of a tree in the order of their leaves; none for a chain, whose rows stand in the right slots as they are."""
+    if parents == tuple(range(len(parents))):
+        return ()
+    leaves = [row for row in range(1, len(parents) + 1) if row not in parents]
+    done: set[int] = set()
+    before: list[int] = []
+    out: list[Branch] = []
+    for leaf in leaves:
+        path = [leaf]
+        while path[-1] != 0:
+            path.append(parents[path[-1] - 1])
+        path.reverse()
+        laid = next((i for i, (a, b) in enumerate(zip(path, before, strict=False)) if a != b), min(len(path), len(before)))
+        fresh = [row for row in path if row not in done]
+        out.append(Branch(torch.tensor(path, device=device), torch.tensor(fresh, device=device), laid))
+        done.update(fresh)
+        before = path
+    return tuple(out)
+
+
+def attend_branches(
+    q: Tensor,
+    slots: Tensor,
+    group: LayerSlots,
+    length: int,
+    paths: tuple[Branch, ...],
+    stretches: list[Stretch],
+    scale: float,
+    softcap: float | None,
+) -> Tensor:
+    """A tree whose rows have the same bits as in plain decoding: the paths take turns in the slots behind the `length` committed ones,
+    so that each row sees its ancestors just where they would stand in a chain. `stretches` are those of a chain of the tree's depth.
+
+    q (M, Hq, D), slots (2·Hkv, S, D) with the pass's rows written behind the committed ones -> (M, Hq·D).
+    """
+    at, rows, kv_heads = length - group.base, q.shape[0], slots.shape[0] // 2
+    written = slots[:, at : at + rows].clone()
+    out = torch.empty((rows, q.shape[1] * q.shape[2]), dtype=q.dtype, device=q.device)
+    for path in paths:
+        slots[:, at + path.laid : at + len(path.rows)] = written[:, path.rows[path.laid :]]
+        out[path.fresh] = attend_rows(
+            q[path.fresh], slots[:kv_heads], slots[kv_heads:], group, _between(stretches, path.first, len(path.rows)), scale, softcap
+        )
+    slots[:, at : at + rows] = written
+    return out
+
+
+def _between(stretches: list[Stretch], first: int, last: int) -> list[Stretch]:
+    """The stretches of rows [first, last), counted from 0 again."""
+    return [
+        Stretch(max(s.first, first) - first, min(s.last, last) - first, s.low, s.high, s.mask[max(first - s.first, 0) : last - s.first])
+        for s in stretches
+        if s.last > first and s.first < last
+    ]
 
 
 def attend_chunk(q: Tensor, keys: Tensor, values: Tensor, group: LayerSlots, length: int, scale: float, softcap: float | None) -> Tensor:

@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.decoder import linear
 from engine.decoder.linear import DTYPES
 from engine.decoder.load import resolve_scheme
 from engine.decoder.source import AGAIN
 from engine.errors import EngineError
+from engine.speculation.draft import Needs
 
 CHUNK = 512
 MAX_NODES = 16
@@ -42,9 +42,19 @@ def _scheme(path: Path, device: torch.device, quant: str) -> tuple[str, torch.dt
     scheme, _, dtype = resolve_scheme(quant, "auto", device)
     if path.is_file() and scheme in ("nf4", "int8"):  # transformers cannot quantize what it reads from a GGUF
         scheme = next(name for name, kind in DTYPES.items() if kind == dtype)
-    if quant == "auto" and scheme == "nf4" and device.type == "cpu" and linear.nf4_kernel() is None:
+    if quant == "auto" and scheme == "nf4" and device.type == "cpu" and not _fast_nf4():
         scheme = "bf16"
     return scheme, dtype
+
+
+def _fast_nf4() -> bool:
+    """Whether bitsandbytes' own kernel for CPUs runs here: without it 4 bits are far slower than bf16."""
+    try:
+        from bitsandbytes.functional import has_avx512bf16
+
+        return bool(has_avx512bf16())
+    except (ImportError, RuntimeError):
+        return False
 
 
 def _load(path: Path, device: torch.device, scheme: str, dtype: torch.dtype) -> Any:
@@ -79,6 +89,8 @@ class HfTarget:
 
     exact = False
     chains_only = True
+    needs = Needs()  # nothing is exported: draft heads are refused here (`drafters.registry`)
+    taps: Tensor | None = None
 
     def __init__(self, model: Any, context: int, device: torch.device) -> None:
         self.model, self.context, self.device = model, context, device
@@ -166,8 +178,9 @@ class HfTarget:
         ids: list[int],
         progress: Callable[[int, int], None] | None = None,
         cancelled: Callable[[], bool] | None = None,
+        sink: Callable[[int, Tensor], None] | None = None,
     ) -> bool:
-        """Append `ids` to the cache, without logits. False when cancelled between passes; what was read stays."""
+        """Append `ids` to the cache, without logits. False when cancelled between passes; what was read stays. `sink` gets nothing."""
         assert self._pending == 0
         done = 0
         while done < len(ids):
@@ -183,6 +196,10 @@ class HfTarget:
             if progress is not None and (self._chunks or done == len(ids) or done % 16 == 0):
                 progress(done, len(ids))
         return True
+
+    def reread(self, *_: object) -> bool:
+        """Never asked for, see `needs`."""
+        raise AssertionError("no hidden states here")
 
     def verify(self, tokens: Tensor, parents: tuple[int, ...]) -> Tensor:
         """Root and nodes `tokens` (n+1,), a chain -> float32 logits (n+1, V). Nothing is committed yet."""

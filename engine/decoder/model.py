@@ -17,8 +17,11 @@ from engine.decoder.kv import LayerSlots, SlotCache
 from engine.decoder.norm import RmsNorm
 from engine.decoder.rope import RopeTable, rotate_
 from engine.decoder.weights import LayerWeights, Weights
+from engine.speculation.draft import Needs
 
-Attend = Callable[[Tensor, Tensor, Tensor, LayerSlots], Tensor]  # q (M, Hq, D), keys, values (Hkv, S, D) -> (M, Hq·D)
+Attend = Callable[[Tensor, Tensor, LayerSlots], Tensor]  # q (M, Hq, D), slots (2·Hkv, S, D): keys, then values -> (M, Hq·D)
+Result = tuple[Tensor | None, Tensor | None]  # logits, hidden states that were asked for
+NOTHING = Needs()
 
 
 class Model:
@@ -49,34 +52,67 @@ class Model:
         self._embed_scale = torch.tensor(self.config.embed_scale, dtype=weights.dtype).item()  # rounded as the families do
 
     @torch.inference_mode()
-    def forward(self, tokens: Tensor, positions: Tensor, cache: SlotCache, attend: Attend, head_rows: slice | None) -> Tensor | None:
-        """Run rows `tokens` (M,) at `positions` (M,), writing keys and values behind `cache.length`.
+    def forward(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        cache: SlotCache,
+        attend: Attend,
+        head_rows: slice | None,
+        needs: Needs = NOTHING,
+        write: bool = True,
+    ) -> Result:
+        """Run rows `tokens` (M,) at `positions` (M,), writing keys and values behind `cache.length` (not without `write`: the cache
+        holds those of these rows already).
 
-        Returns float32 logits (rows of `head_rows`, V), or None when `head_rows` is None.
+        Returns float32 logits (rows of `head_rows`, V), or None when `head_rows` is None, and the hidden states of all rows (M, F)
+        that `needs` asks for, side by side: the inputs of its layers, then what the head reads; None when it asks for none.
         """
         config, weights = self.config, self.weights
-        x = F.embedding(tokens.to(weights.embed.device), weights.embed).to(weights.device, weights.dtype)  # (M, H)
-        if config.embed_scale != 1.0:
-            x = x * self._embed_scale
+        x = self.embed(tokens)
         turns = {rope: table.at(positions) for rope, table in self._tables.items()}
+        inputs: dict[int, Tensor] = {}
         for i, layer in enumerate(weights.layers):
+            if i in needs.taps:
+                inputs[i] = x
             before_attention, before_mlp, after_attention, after_mlp = self._norms[i]
             rope = config.ropes[i]
-            h = self._attention(before_attention(x), layer, cache, i, turns[rope] if rope else None, attend)
+            h = self._attention(before_attention(x), layer, cache, i, turns[rope] if rope else None, attend, write)
             x = x + (h if after_attention is None else after_attention(h))
             h = self._mlp(before_mlp(x), layer)
             x = x + (h if after_mlp is None else after_mlp(h))
-        if head_rows is None:
-            return None
-        x = self._norm(x[head_rows])
-        logits = weights.head(x)
+        exported = [inputs[i] for i in needs.taps]
+        if needs.final:
+            final = self._norm(x)
+            exported.append(final)
+            logits = None if head_rows is None else self.head(final[head_rows])
+        else:
+            logits = None if head_rows is None else self.head(self._norm(x[head_rows]))
+        taps = None if not exported else exported[0] if len(exported) == 1 else torch.cat(exported, dim=-1)
+        return logits, taps
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """tokens (M,) -> (M, H), scaled where the family does so."""
+        weights = self.weights
+        x = F.embedding(tokens.to(weights.embed.device), weights.embed).to(weights.device, weights.dtype)
+        return x * self._embed_scale if self.config.embed_scale != 1.0 else x
+
+    def head(self, x: Tensor) -> Tensor:
+        """Hidden states behind the final norm (M, H) -> logits (M, V), float32 at least."""
+        logits = self.weights.head(x)
         logits = logits if logits.dtype == torch.float64 else logits.float()
-        if config.final_softcap is not None:
-            logits = torch.tanh(logits / config.final_softcap) * config.final_softcap
-        return logits
+        cap = self.config.final_softcap
+        return logits if cap is None else torch.tanh(logits / cap) * cap
 
     def _attention(
-        self, h: Tensor, layer: LayerWeights, cache: SlotCache, index: int, turn: tuple[Tensor, Tensor] | None, attend: Attend
+        self,
+        h: Tensor,
+        layer: LayerWeights,
+        cache: SlotCache,
+        index: int,
+        turn: tuple[Tensor, Tensor] | None,
+        attend: Attend,
+        write: bool,
     ) -> Tensor:
         config = self.config
         rows, heads, kv_heads, dim = h.shape[0], config.n_heads, config.n_kv_heads, config.head_dim
@@ -90,9 +126,10 @@ class Model:
         if turn is not None:
             rotate_(qkv[:, : heads + kv_heads], *turn)
         group, slots = cache.layer(index)
-        at = cache.length - group.base
-        slots[:, at : at + rows] = qkv[:, heads:].transpose(0, 1)
-        return layer.o(attend(qkv[:, :heads], slots[:kv_heads], slots[kv_heads:], group))
+        if write:
+            at = cache.length - group.base
+            slots[:, at : at + rows] = qkv[:, heads:].transpose(0, 1)
+        return layer.o(attend(qkv[:, :heads], slots, group))
 
     def _mlp(self, h: Tensor, layer: LayerWeights) -> Tensor:
         gate, up = layer.gate_up(h).chunk(2, dim=-1)

@@ -1,16 +1,22 @@
 """How much to draft: one more node only while it is expected to pay, and nothing where speculation loses (DESIGN 9).
 
 It knows measured costs (a pass by its number of rows, drafting by the number of nodes, the host's share) and, per drafter, how often
-position i is kept when position i-1 was. Expected tokens per second of every length follow; the best length wins. A drafter that loses
-is turned off with hysteresis; it is tried again, ever more rarely, and plain passes are timed again now and then.
+position i is kept when position i-1 was. Expected tokens per second of every length follow; the best length wins. Trees count by nodes:
+their drafters put the nodes in order of trust, so that the first n of them are the tree of n nodes, and what is learned is how often the
+node of each rank is kept. A drafter that loses is turned off with hysteresis; it is tried again, ever more rarely, and plain passes are
+timed again now and then.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
+from operator import mul
 
 MOST_NODES = 15
+SIZES = (*range(1, 17), *range(20, 65, 4))  # numbers of nodes that are weighed
 GAIN_ON = 1.04  # an idle drafter must promise this much to come back
 GAIN_OFF = 1.0
 PRIOR_KEPT = 0.6  # what a drafter is trusted to keep before it has been seen
@@ -21,6 +27,7 @@ PROBE_STEPS = 4  # steps of one trial
 FAIR_STEPS = 8  # drafts that an unknown drafter may try before it is judged
 PROBE_SHARE = 0.02  # of the time may go into trials
 PLAIN_EVERY = 64  # drafted steps after which a plain one is timed
+FALL = 0.5  # nodes of the next group of ranks (2, 3-4, 5-8, 9-16, …) are believed to be kept so much less often
 SETTLED = 24  # steps that a drafter must stay on until it counts: a trial may have been lucky
 
 
@@ -63,6 +70,11 @@ class Cost:
         return mean[below] + max(slope, 0.0) * (size - below)
 
 
+def group(rank: int) -> int:
+    """Ranks from 1 in groups that double: 1, 2, 3-4, 5-8, 9-16, …"""
+    return (rank - 1).bit_length()
+
+
 @dataclass(slots=True)
 class Source:
     """What is known of one drafter."""
@@ -70,6 +82,9 @@ class Source:
     kept: list[float] = field(default_factory=list)  # [i]: faded count of steps that kept position i+1
     tried: list[float] = field(default_factory=list)  # [i]: … that reached it
     draft: Cost = field(default_factory=lambda: Cost({0: 0.0}))
+    branched: bool = False  # it has drafted a tree: nodes are judged by rank
+    hit: list[float] = field(default_factory=list)  # [g]: faded count of kept nodes of rank group g
+    judged: list[float] = field(default_factory=list)  # [g]: … of all its nodes
     on: bool = True
     idle: int = 0  # plain steps since it was turned off
     wait: int = PROBE_FIRST
@@ -88,21 +103,37 @@ class Source:
             out.append(chance)
         return out + [chance] * (n - len(out))
 
+    def chances(self, n: int) -> list[float]:
+        """Chance that each of the first n nodes is kept, by rank."""
+        if not self.branched:
+            return list(accumulate(self.survivals(n), mul))
+        chance, weight = PRIOR_KEPT, PRIOR_WEIGHT * MEMORY**self.steps
+        groups: list[float] = []
+        for g in range(group(n) + 1):
+            if g < len(self.hit):
+                chance = (self.hit[g] + weight * chance) / (self.judged[g] + weight)
+            groups.append(chance)
+            chance, weight = FALL * chance, PRIOR_WEIGHT
+        return [groups[group(rank)] for rank in range(1, n + 1)]
+
     def begin_trial(self) -> None:
         """The next steps shall weigh as much as all before them."""
         self.trial = PROBE_STEPS
         share = min(1.0, PROBE_STEPS / self.tried[0]) if self.tried else 1.0
-        for counts in (self.kept, self.tried):
+        for counts in (self.kept, self.tried, self.hit, self.judged):
             counts[:] = [count * share for count in counts]
 
-    def learn(self, depth: int, accepted: int) -> None:
-        """A draft of `depth` was judged."""
+    def learn(self, nodes: int, depth: int, accepted: int, kept: Sequence[int]) -> None:
+        """A draft of so many nodes and such a depth was judged; `kept` are the ranks of the kept nodes."""
         self.steps += 1
-        for counts in (self.kept, self.tried):
-            for i in range(len(counts)):
-                counts[i] *= MEMORY
-            while len(counts) < depth:
-                counts.append(0.0)
+        self.branched |= nodes > depth
+        for counts, size in ((self.kept, depth), (self.tried, depth), (self.hit, group(nodes) + 1), (self.judged, group(nodes) + 1)):
+            counts[:] = [count * MEMORY for count in counts]
+            counts += [0.0] * (size - len(counts))
+        for rank in range(1, nodes + 1):
+            self.judged[group(rank)] += 1.0
+        for rank in kept:
+            self.hit[group(rank)] += 1.0
         for i in range(min(depth, accepted + 1)):
             self.tried[i] += 1.0
             self.kept[i] += i < accepted
@@ -113,6 +144,7 @@ class Controller:
 
     def __init__(self) -> None:
         self.verify = Cost()
+        self.trees = Cost()  # of passes whose rows branch: where each row must see its ancestors in their own slots these cost more
         self.other = Cost()
         self.sources: dict[str, Source] = {}
         self.steps = 0
@@ -121,9 +153,10 @@ class Controller:
         self.most = MOST_NODES
         self.notices: list[str] = []
 
-    def measured(self, costs: dict[int, float]) -> None:
-        """Seconds of a pass by its number of rows, timed at load."""
+    def measured(self, costs: dict[int, float], trees: dict[int, float] | None = None) -> None:
+        """Seconds of a pass by its number of rows, timed at load; those of passes that branch apart."""
         self.verify = Cost(costs)
+        self.trees = Cost({1: costs[1], **trees} if trees else None)
 
     def source(self, name: str) -> Source:
         return self.sources.setdefault(name, Source())
@@ -133,22 +166,24 @@ class Controller:
         """Seconds of a plain step, as measured."""
         return self.verify.at(1) + self.other.at(1)
 
-    def gains(self, name: str, most: int) -> list[float]:
-        """[k - 1]: expected tokens/s with k drafted tokens of this source, relative to plain, up to `most`."""
+    def pass_s(self, source: Source, nodes: int) -> float:
+        """Expected seconds of verifying so many nodes of this source."""
+        return (self.trees if source.branched and self.trees.known else self.verify).at(nodes + 1)
+
+    def gains(self, name: str, sizes: Sequence[int]) -> list[float]:
+        """Expected tokens/s with so many drafted nodes of this source, relative to plain, for each of the sizes."""
         source, plain_s, other_s = self.source(name), self.plain_s, self.other.at(1)
-        tokens, alive, out = 1.0, 1.0, []
-        for k, survival in enumerate(source.survivals(most), start=1):
-            alive *= survival
-            tokens += alive
-            seconds = self.verify.at(k + 1) + other_s + source.draft.at(k)
-            out.append(tokens * plain_s / seconds if seconds > 0 else 1.0)
-        return out
+        tokens = list(accumulate(source.chances(max(sizes)), initial=1.0))
+        seconds = [self.pass_s(source, n) + other_s + source.draft.at(n) for n in sizes]
+        return [tokens[n] * plain_s / s if s > 0 else 1.0 for n, s in zip(sizes, seconds, strict=True)]
 
     def best(self, name: str) -> tuple[int, float]:
-        """The best length from 1 up, and its expected gain; the shorter among equals."""
-        gains = self.gains(name, max(self.most, 1))
+        """The best number of nodes from 1 up, and its expected gain; the smaller among equals."""
+        most = max(self.most, 1)
+        sizes = [n for n in SIZES if n < most] + [most]
+        gains = self.gains(name, sizes)
         gain = max(gains)
-        return gains.index(gain) + 1, gain
+        return sizes[gains.index(gain)], gain
 
     def budget(self, name: str) -> int:
         """How many nodes this source may draft now."""
@@ -180,7 +215,7 @@ class Controller:
 
     def _dear(self, source: Source, k: int) -> float:
         """Plain steps that must pass before a trial of length k costs no more than its share."""
-        loss_s = PROBE_STEPS * (source.draft.at(k) + self.verify.at(k + 1) - self.verify.at(1))
+        loss_s = PROBE_STEPS * (source.draft.at(k) + self.pass_s(source, k) - self.verify.at(1))
         return loss_s / (PROBE_SHARE * self.plain_s) if self.plain_s > 0 else 0.0
 
     def _tell(self, name: str, source: Source, gain: float) -> None:
@@ -197,17 +232,29 @@ class Controller:
         else:
             self.notices.append(f"{name} does not pay here (expected {gain:.2f}x): drafting is off, plain decoding goes on.")
 
-    def learn(self, name: str, nodes: int, depth: int, accepted: int, draft_s: float, verify_s: float, other_s: float) -> None:
-        """One step is over. Without nodes it was a plain one, whoever was asked to draft."""
+    def learn(
+        self,
+        name: str,
+        nodes: int,
+        depth: int,
+        accepted: int,
+        draft_s: float,
+        verify_s: float,
+        other_s: float,
+        kept: Sequence[int] | None = None,
+    ) -> None:
+        """One step is over. Without nodes it was a plain one, whoever was asked to draft. `kept` are the rows of the kept nodes; a chain
+        keeps its first ones."""
         self.steps += 1
         self.drafted = self.drafted + 1 if nodes else 0
-        self.verify.add(nodes + 1, verify_s)
+        (self.trees if nodes > depth else self.verify).add(nodes + 1, verify_s)
         self.other.add(1, other_s)
         if not nodes:
+            self.trees.add(1, verify_s)
             return
         source = self.source(name)
         source.draft.add(nodes, draft_s)
-        source.learn(depth, accepted)
+        source.learn(nodes, depth, accepted, range(1, accepted + 1) if kept is None else kept)
         if source.trial > 0:
             source.trial -= 1
             source.tested = source.trial == 0

@@ -106,11 +106,12 @@ def generate(
             path, emitted = verify.match(draft, ctx.picker.pick(logits, rows))
         stop_id, kept = _cut(emitted, limits.stop_ids)
         depth = draft.depth
-        for i, token in enumerate(_origins(kept, len(path) - 1, depth)):
+        for i, token in enumerate(_origins(kept, len(path) - 1, _own(draft, path))):
             if not push(token):
                 stop_id, kept, reason = None, kept[: i + 1], "stop"
                 break
-        verdict = Verdict(path[: max(1, len(kept))], kept)
+        stays = path[: max(1, len(kept))]
+        verdict = Verdict(stays, kept, target.taps[list(stays)] if target.taps is not None else None)
         target.keep(verdict.path)
         ctx.ids.extend(kept)
         ctx.picker.see(kept)
@@ -122,16 +123,17 @@ def generate(
         ended = perf_counter()
         accepted = min(len(path) - 1, len(kept) + (stop_id is not None))
         other_s = ended - judged
-        control.learn(draft.source, len(draft.tokens), depth, accepted, proposed - begun, judged - proposed, other_s)
+        draft_s, verify_s, nodes = proposed - begun, judged - proposed, len(draft.tokens)
+        control.learn(draft.source, nodes, depth, accepted, draft_s, verify_s, other_s, path[1 : accepted + 1])
         emit(
             StepResult(
                 emitted=len(kept),
                 stop_id=stop_id,
                 drafted=depth,
                 accepted=accepted,
-                nodes=len(draft.tokens),
-                draft_s=proposed - begun - draft.bridge_s,
-                verify_s=judged - proposed,
+                nodes=nodes,
+                draft_s=draft_s - draft.bridge_s,
+                verify_s=verify_s,
                 bridge_s=draft.bridge_s,
                 other_s=other_s,
                 at_s=ended - start,
@@ -161,7 +163,11 @@ def _cut(emitted: tuple[int, ...], stop_ids: frozenset[int]) -> tuple[int | None
     return None, emitted
 
 
-def _origins(kept: tuple[int, ...], from_draft: int, depth: int) -> tuple[Emitted, ...]:
-    """Class of each token: drafted and kept, or the target's own (plain without a draft, bonus behind a whole one, else correction)."""
-    own: Origin = "plain" if depth == 0 else "bonus" if from_draft == depth else "correction"
+def _own(draft: Draft, path: tuple[int, ...]) -> Origin:
+    """Class of the target's own token: plain without a draft, bonus behind a path that was kept to its leaf, else correction."""
+    return "plain" if not draft.tokens else "correction" if path[-1] in draft.parents else "bonus"
+
+
+def _origins(kept: tuple[int, ...], from_draft: int, own: Origin) -> tuple[Emitted, ...]:
+    """Class of each token: drafted and kept, or the target's own."""
     return tuple(Emitted(token, "kept", i + 1) if i < from_draft else Emitted(token, own, 0) for i, token in enumerate(kept))

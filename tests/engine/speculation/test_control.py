@@ -233,7 +233,7 @@ def test_the_most_that_a_drafter_can_do_is_kept() -> None:
 
 def test_without_any_measurement_it_neither_fails_nor_divides_by_zero() -> None:
     control = Controller()
-    assert control.gains("d", 3) == [1.0, 1.0, 1.0]
+    assert control.gains("d", range(1, 4)) == [1.0, 1.0, 1.0]
     assert control.plain_s == 0.0
     assert control.budget("d") >= 1
     control.learn("d", 3, 3, 0, 0.0, 0.0, 0.0)
@@ -247,11 +247,11 @@ def test_gain_is_the_expected_speed_over_plain() -> None:
     source = control.source("d")
     source.draft.add(2, 0.004)
     for i in range(2000):
-        source.learn(2, 2 if i % 2 else 0)
+        source.learn(2, 2, 2 if i % 2 else 0, range(1, 3 if i % 2 else 1))
     a, b = source.survivals(2)
     assert a == pytest.approx(0.5, abs=0.05)
     assert b == pytest.approx(1.0, abs=0.15)
-    assert control.gains("d", 2)[1] == pytest.approx((1 + a + a * b) * 0.021 / (0.024 + 0.001 + 0.004))
+    assert control.gains("d", (1, 2))[1] == pytest.approx((1 + a + a * b) * 0.021 / (0.024 + 0.001 + 0.004))
     assert source.survivals(8) == pytest.approx([a] + [b] * 7)  # deeper than it ever went
     assert control.best("d")[1] > GAIN_OFF
 
