@@ -213,7 +213,7 @@ def _run_lane(plan: Plan, driver: Driver, lane: Lane, replies: Iterator[int], no
         progress(now)
         ready = driver.load(SwapDrafter(lane.drafter, "auto" if lane.place else plan.method))
         lane.method = ready.method
-        warm_up = replace(_command(plan, WARM_UP_PROMPT, 0, next(replies)), max_tokens=WARM_UP_TOKENS)
+        warm_up = replace(command_for(plan, WARM_UP_PROMPT, 0, next(replies)), max_tokens=WARM_UP_TOKENS)
         _finished(driver.reply(warm_up, ready))
         for number, prompt in enumerate(plan.prompts, start=1):
             steps: list[Step] = []
@@ -227,7 +227,7 @@ def _run_lane(plan: Plan, driver: Driver, lane: Lane, replies: Iterator[int], no
                     tokens += event.emitted
                 progress(replace(now, prompt=number, tokens=tokens, event=event))
 
-            command = _command(plan, prompt.text, number - 1, next(replies))
+            command = command_for(plan, prompt.text, number - 1, next(replies))
             answer = _finished(driver.reply(command, ready, progress=watch))
             lane.runs.append(Run(now.repeat, number, answer, tuple(steps)))
             lane.count(lane.runs[-1])
@@ -247,7 +247,7 @@ def _order(lanes: list[Lane], seed: int, repeat: int) -> list[Lane]:
     return [lanes[0], *middle, *last]
 
 
-def _command(plan: Plan, prompt: str, turn: int, reply: int) -> Generate:
+def command_for(plan: Plan, prompt: str, turn: int, reply: int) -> Generate:
     """The same command for every lane: prompt number `turn` always has the same seed."""
     template = plan.template
     seed = reply_seed(plan.seed, turn, 0)

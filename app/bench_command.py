@@ -79,11 +79,15 @@ def planned(
     *,
     repeat: int = 1,
     plain_again: bool = True,
+    most: int | None = None,
 ) -> Plan:
-    """From the options to what is measured; downloads what is named and missing. Temperature 0 unless one was given."""
+    """From the options to what is measured; downloads what is named and missing. Temperature 0 unless one was given.
+
+    Without names: the drafters that are there, `most` of them.
+    """
     models = catalog.load()
     choice = choose(options, models)
-    chosen = list(dict.fromkeys(models.drafter(name) for name in drafters)) or there(models, choice.target)
+    chosen = list(dict.fromkeys(models.drafter(name) for name in drafters)) or there(models, choice.target)[:most]
     chosen = [spec for spec in chosen if spec.kind != "none"]  # plain is measured anyway
     ensure(choice.target, interrupt, offline=options.offline, named=choice.named)
     for spec in chosen:

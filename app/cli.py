@@ -19,7 +19,8 @@ from app.options import Options, with_options
 UsageError: Any = typer.BadParameter.__mro__[1]
 ClickError: Any = typer.BadParameter.__mro__[2]  # the base of all parser errors, wherever Typer takes them from
 USAGE = 2
-COMMANDS = ("run", "bench", "pull", "rm", "models", "doctor")
+COMMANDS = ("run", "bench", "compare", "pull", "rm", "models", "doctor")
+PROMPTS_HELP = "A JSONL file, or sets: mixed, code, reasoning, story, rewriting, questions, multilingual, all."
 JSON_FLAG = typer.Option("--json", help="Print one JSON object on stdout and nothing else.")
 
 cli = typer.Typer(
@@ -101,17 +102,41 @@ def bench(
         list[str] | None,
         typer.Option("--drafter", "-d", metavar="MODEL", help="A drafter to measure; repeatable. Default: ngram and those on disk."),
     ] = None,
-    prompts: Annotated[
-        str, typer.Option("--prompts", metavar="FILE", help="A JSONL file, or a set: mixed, code, reasoning, story, rewriting, questions.")
-    ] = "mixed",
+    prompts: Annotated[str, typer.Option("--prompts", metavar="FILE", help=PROMPTS_HELP)] = "mixed",
     repeat: Annotated[int, typer.Option("--repeat", min=1, metavar="N", help="Rounds over all prompts.")] = 1,
     json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write everything to this file.")] = None,
     csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write the rows to this file.")] = None,
+    md: Annotated[Path | None, typer.Option("--md", metavar="FILE", help="Write the report as Markdown to this file.")] = None,
+    svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Write a picture to this file.")] = None,
 ) -> None:
-    """Measure drafters against plain decoding: same prompts, same seeds, texts compared."""
+    """Measure drafters against plain decoding: same prompts, same seeds, texts compared. The result is kept, too."""
     from app.bench_command import bench as measure
 
-    raise typer.Exit(measure(options, drafter or (), prompts=prompts, repeat=repeat, json_file=json, csv_file=csv))
+    code = measure(options, drafter or (), prompts=prompts, repeat=repeat, json_file=json, csv_file=csv, markdown_file=md, svg_file=svg)
+    raise typer.Exit(code)
+
+
+def compare(
+    ctx: typer.Context,
+    options: Options,
+    prompt: Annotated[
+        str | None, typer.Argument(metavar="PROMPT", help="The question; `-`, or nothing, reads standard input. Both are joined.")
+    ] = None,
+    drafter: Annotated[
+        list[str] | None,
+        typer.Option("--drafter", "-d", metavar="MODEL", help="A drafter to race; up to three. Default: ngram and those on disk."),
+    ] = None,
+    repeat: Annotated[int, typer.Option("--repeat", min=1, metavar="N", help="Run each lane so many times.")] = 1,
+    json: Annotated[bool, JSON_FLAG] = False,
+) -> None:
+    """Race drafters on one prompt, one after the other, and check that all texts are the same."""
+    from app.compare_command import run_compare
+    from app.run import full_prompt
+
+    text = full_prompt(prompt, options.raw)
+    if text is None:
+        raise UsageError("There is no prompt. Use: specchat compare 'PROMPT' -d ngram, or pipe text into it.")
+    raise typer.Exit(run_compare(options, drafter or (), text, repeat=repeat, as_json=json or _json_before(ctx)))
 
 
 def pull(names: Annotated[list[str], typer.Argument(metavar="NAME…", help="A name from `specchat models`, or a hub id.")]) -> None:
@@ -145,7 +170,15 @@ def doctor(json: Annotated[bool, JSON_FLAG] = False) -> None:
 
 
 cli.callback(invoke_without_command=True)(with_options(chat))
-for _command in (with_options(run), with_options(bench, leave_out=("drafter",)), pull, rm, models, doctor):
+for _command in (
+    with_options(run),
+    with_options(bench, leave_out=("drafter",)),
+    with_options(compare, leave_out=("drafter",)),
+    pull,
+    rm,
+    models,
+    doctor,
+):
     cli.command()(_command)
 
 

@@ -27,6 +27,8 @@ from engine.protocol import (
     Step,
     SwapDrafter,
     Unloaded,
+    Weigh,
+    Weighed,
 )
 from engine.stats import Stats, Tally
 
@@ -114,6 +116,13 @@ class Driver:
         )
         return Answer(done, tuple(segments), tally.stats())
 
+    def weigh(self, command: Weigh) -> tuple[float, ...]:
+        """Ask how near some tokens are to each other; () where that is not known."""
+        for event in self._events(command):
+            if isinstance(event, Weighed):
+                return event.logits
+        raise cancelled()
+
     def _events(self, command: Command) -> Iterator[Event]:
         """Events up to the answer; ends early when a stopped engine does not answer in time."""
         if self._interrupt.stopped.is_set():
@@ -132,7 +141,7 @@ class Driver:
                 elif isinstance(event, Failed):
                     raise EngineError(event.message, event.hint, kind=event.kind, detail=event.detail, numbers=event.numbers)
                 yield event
-                if isinstance(event, (Ready, Done, Unloaded)):
+                if isinstance(event, (Ready, Done, Unloaded, Weighed)):
                     return
             if give_up_s is not None and time.monotonic() > give_up_s:
                 return

@@ -37,7 +37,7 @@ def as_svg(report: Report) -> str:
     speeds = [
         Bar(title(row), row["tok_per_s"], _rate(row), colours[row["drafter"]], row["tok_per_s_low"], row["tok_per_s_high"]) for row in rows
     ]
-    charts = [("Tokens per second", speeds, None)]
+    charts: list[tuple[str, list[Bar], float | None]] = [("Tokens per second", speeds, None)]
     for task in dict.fromkeys(row["task"] for row in report["tasks"]):
         found = [r for r in report["tasks"] if r["task"] == task and not r["place"] and r["speedup"] is not None]
         bars = [

@@ -92,7 +92,16 @@ class Unload:
     """Free the models. Answers: Unloaded."""
 
 
-Command = Load | SwapDrafter | Generate | Unload
+@dataclass(frozen=True, slots=True)
+class Weigh:
+    """How near were some tokens to each other for the target, behind a prompt and the first tokens of a reply? Answers: Weighed | Failed."""
+
+    prompt: Generate
+    ids: tuple[int, ...]  # the reply so far
+    tokens: tuple[int, ...]  # the candidates for its next token
+
+
+Command = Load | SwapDrafter | Generate | Weigh | Unload
 
 
 # --- events ---------------------------------------------------------------------------------------------------------
@@ -215,6 +224,13 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
+class Weighed:
+    """The target's logits of the candidates, before any filter; as many as there were candidates, or none where nobody knows them."""
+
+    logits: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     """A command failed; what was loaded before stays usable unless `lost` names it."""
 
@@ -227,4 +243,4 @@ class Failed:
     lost: tuple[str, ...] = ()  # "target", "drafter"
 
 
-Event = Loading | Ready | Unloaded | Prefill | Step | Notice | Done | Failed
+Event = Loading | Ready | Unloaded | Prefill | Step | Notice | Done | Weighed | Failed

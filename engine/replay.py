@@ -31,6 +31,8 @@ from engine.protocol import (
     SwapDrafter,
     Unload,
     Unloaded,
+    Weigh,
+    Weighed,
 )
 from engine.record import Recorder, record
 from engine.takes import behind, first, ids_of, text_of
@@ -74,6 +76,8 @@ class _Player:
                     self._swap(number, command)
                 case Generate():
                     self._reply(number, command)
+                case Weigh():
+                    self._out.put(Weighed(()))  # a recording holds no logits
                 case Unload():
                     self._out.put(Unloaded())
 

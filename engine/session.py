@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+import torch
+
 from engine.drafters.model import common
 from engine.errors import EngineError
-from engine.protocol import Done, Event, FinishReason, Generate, Memory, Message, Notice, Prefill, Sampling, Segment, Step
+from engine.protocol import Done, Event, FinishReason, Generate, Memory, Message, Notice, Prefill, Sampling, Segment, Step, Weigh
 from engine.speculation.control import Controller
 from engine.speculation.draft import Context, Drafter, Question
 from engine.speculation.loop import Emitted, Limits, StepResult, generate
@@ -116,6 +118,18 @@ class Session:
             method=synced.method if synced else "none",
             drafter=synced.name if synced else "none",
         )
+
+    def weigh(self, command: Weigh, cancelled: Callable[[], bool]) -> tuple[float, ...]:
+        """Logits (C,) of the candidates behind the prompt and the first tokens of a reply; () when stopped. Raises EngineError."""
+        prompt, _ = self._prompt(command.prompt)
+        ids = [*prompt, *command.ids]
+        reused = self._rewind(ids)
+        self._ids = ids
+        if not self.target.prefill(ids[reused:-1], None, cancelled):
+            return ()
+        logits = self.target.verify(torch.tensor(ids[-1:]), ())[0]  # (V,)
+        self.target.truncate(len(ids) - 1)
+        return tuple(logits[list(command.tokens)].tolist())
 
     def _limit(self, command: Generate) -> None:
         """How much may be drafted in this reply."""

@@ -44,6 +44,8 @@ from engine.protocol import (  # noqa: E402
     SwapDrafter,
     Unload,
     Unloaded,
+    Weigh,
+    Weighed,
 )
 from engine.session import Session  # noqa: E402
 from engine.speculation.control import Controller  # noqa: E402
@@ -116,6 +118,8 @@ class Engine:
                 self._swap(number, command)
             case Generate():
                 self._generate(number, command)
+            case Weigh():
+                self._weigh(number, command)
             case Unload():
                 self._unload()
                 self._out.put(Unloaded())
@@ -305,6 +309,11 @@ class Engine:
         for text in session.control.take_notices():
             self._out.put(Notice(text, command.reply))
         self._out.put(done)
+
+    def _weigh(self, number: int, command: Weigh) -> None:
+        if self._session is None:
+            raise EngineError("No model is loaded.", "Load one first: /model NAME.", kind="not_loaded")
+        self._out.put(Weighed(self._session.weigh(command, lambda: self._stopper.stopped(number) or self._closing)))
 
     def _remember(self, done: Done) -> None:
         """Keep the measured speed-up of this pair: `auto` chooses by it."""
