@@ -47,6 +47,8 @@ class ByteTable:
 def byte_table(tokenizer: Tokenizer, vocab_size: int | None = None) -> ByteTable:
     """The table of a tokenizer, self-tested, from the disk where it is known. `vocab_size`: rows of the model's output, where known."""
     backend = getattr(tokenizer.hf, "backend_tokenizer", None)
+    if backend is None:
+        return _nothing(tokenizer, vocab_size or 0, UNREADABLE)
     try:
         text = backend.to_str()
     except Exception:  # parts written in Python cannot be saved, and the library has no error class of its own
@@ -77,7 +79,7 @@ def _made(backend: Any, whole: Any, special: list[int], eos_ids: frozenset[int],
         return ByteTable("other", (None,) * rows, frozenset(control), ends, NO_BYTES, key)
     kind, spell = how
     tokens: list[bytes | None] = [None] * rows
-    never = soundness.unreachable(whole["model"], set(token.content for token in added.values()))
+    never = soundness.unreachable(whole["model"], {token.content for token in added.values()})
     for token, i in vocabulary.items():
         if i < rows and i not in control and token not in never:
             tokens[i] = _bytes_of(token, spell, i in added and kind == "byte-level") or None

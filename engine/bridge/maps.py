@@ -35,14 +35,14 @@ class VocabularyMap:
 
     @property
     def intersection(self) -> int:
-        """How many target tokens have a drafter token of the same bytes."""
-        return len(np.unique(self.same[self.same >= 0]))
+        """How many drafter tokens are the bytes of a target token."""
+        return int((self.same >= 0).sum())
 
 
 def vocabulary_map(target: Codec, drafter: Codec) -> VocabularyMap:
     """The map of a pair, from the disk where it is known."""
     name = f"map-{VERSION}-{target.table.key}-{drafter.table.key}"
-    ends = {end: target.turn_end for end in sorted(drafter.table.ends)} if target.turn_end is not None else {}
+    ends = dict.fromkeys(sorted(drafter.table.ends), target.turn_end) if target.turn_end is not None else {}
     arrays = shelf.find(name)
     if arrays is not None and _fits(arrays, len(target.table.tokens), len(drafter.table.tokens)):
         return VocabularyMap(arrays["same"], arrays["first"], arrays["more"], arrays["later"], ends)
