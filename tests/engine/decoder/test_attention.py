@@ -155,7 +155,7 @@ def packed_target(scheme: str, head: str, window: int | None, context: int = 120
 
 
 def _available(scheme: str) -> bool:
-    return linear.nf4_kernel() is not None if scheme == "nf4" else linear.int8_exact()
+    return linear.own_kernels()
 
 
 @pytest.mark.parametrize("window", [None, 100])
@@ -180,19 +180,54 @@ def test_the_logits_of_a_row_are_the_same_bits_at_any_width(scheme: str, head: s
             logits = target.verify(torch.tensor(ids[length : length + n]), chain(n))
             for r in range(n):
                 assert torch.equal(logits[r], single[r]), (length, n, r)
-        # the first tokens of the chain, with wrong siblings in between, committed as a path: its rows saw their ancestors at other
-        # slots, so that sums are grouped otherwise and the last bits may differ
-        tokens, parents, path = ids[length : length + 1], [], [0]
-        for r in range(1, 8):
-            tokens += [(ids[length + r] + 7) % 503, ids[length + r]]
-            parents += [path[-1], path[-1]]
-            path.append(2 * r)
-        logits = target.verify(torch.tensor(tokens), tuple(parents))
-        assert torch.equal(logits[0], single[0])
-        target.keep(tuple(path))
-        assert target.length == length + 8
-        after = target.verify(torch.tensor(ids[length + 8 : length + 10]), (0,))
-        assert torch.allclose(after[0], single[8], atol=0.1, rtol=0.1)
+        for n in (24, 33, 64):  # as wide as the widest tree
+            more = [rng.randrange(503) for _ in range(n)]
+            logits = target.verify(torch.tensor(ids[length : length + 16] + more), chain(16 + n) if n < 50 else (*chain(16), *([15] * n)))
+            for r in range(16):
+                assert torch.equal(logits[r], single[r]), (length, n, r)
+        for case in range(3):
+            true_path_in_a_tree(target, ids, length, single, random.Random(case))
+
+
+def true_path_in_a_tree(target: LeanTarget, ids: list[int], length: int, single: list[torch.Tensor], rng: random.Random) -> None:
+    """The chain's tokens scattered over a random tree: its rows have the bits that they have in plain decoding, and once committed they
+    leave the same keys and values."""
+    tokens, parents, path = ids[length : length + 1], [], [0]
+    while len(path) < 12:
+        if rng.random() < 0.4:
+            tokens.append(ids[length + len(path)])
+            parents.append(path[-1])
+            path.append(len(parents))
+        else:
+            tokens.append(rng.randrange(503))
+            parents.append(rng.randint(0, len(parents)))
+    logits = target.verify(torch.tensor(tokens), tuple(parents))
+    for r, row in enumerate(path):
+        assert torch.equal(logits[row], single[r]), (length, r)
+    target.keep(tuple(path))
+    assert target.length == length + 12
+    for r in range(12, 16):
+        assert torch.equal(target.verify(torch.tensor(ids[length + r : length + r + 1]), ())[0], single[r])
+        target.keep((0,))
+    assert target.truncate(length) == length
+
+
+@pytest.mark.skipif(not _available("int8"), reason="this processor lacks the kernel")
+def test_without_the_turns_of_the_paths_the_bits_of_a_tree_do_differ() -> None:
+    """The check above can fail: one mask over all rows at once gives other last bits somewhere."""
+    target = packed_target("int8", "int8", None)
+    rng, differs = random.Random(1), 0
+    ids = [rng.randrange(503) for _ in range(700)]
+    for length in range(600, 640):
+        target.truncate(0)
+        target.prefill(ids[:length])
+        alone = target.verify(torch.tensor(ids[length : length + 2]), (0,))[1]
+        wide = [ids[length], *range(9), ids[length + 1]]
+        assert torch.equal(target.verify(torch.tensor(wide), (0,) * 10)[10], alone)
+        target.exact = False
+        differs += not torch.equal(target.verify(torch.tensor(wide), (0,) * 10)[10], alone)
+        target.exact = True
+    assert differs > 0
 
 
 def test_dense_weights_are_not_called_exact() -> None:
