@@ -34,7 +34,12 @@ WORDS = {
     "k": [("auto", "decided live")],
     "temp": [("auto", "the model's own"), ("0", "always the likeliest token")],
     "seed": [("off", "a fresh one for each reply")],
-    "copy": [("last", "the last reply"), ("all", "the chat as Markdown")],
+    "copy": [("last", "the last reply"), ("all", "the chat as Markdown"), ("code", "its code blocks, one after the other")],
+    "export": [("md", "Markdown, to read"), ("json", "everything, with all branches and tokens"), ("jsonl", "one message a line")],
+    "think": [("fold", "one line"), ("show", "all of it")],
+    "max": [("off", "to the end of the context")],
+    "attach": [("off", "none")],
+    **dict.fromkeys(("topp", "topk", "minp", "penalty"), [("auto", "the model's own")]),
     "system": [("off", "no system prompt")],
     "tokens": [("on", "where each piece came from"), ("off", "the text")],
     "stats": [("full", "the panel"), ("line", "one line"), ("off", "nothing")],
@@ -52,7 +57,7 @@ class ChatScreen(ChatCommands):
         self._wake = asyncio.Event()
         self._choices: dict[str, list[tuple[str, str]]] = {}
         self.longest_s = 0.0  # the longest drawing so far
-        self._box = Vertical(self.prompt, id="box")
+        self._box = Vertical(self.files, self.prompt, id="box")
 
     def compose(self) -> ComposeResult:
         yield self.header
@@ -76,6 +81,7 @@ class ChatScreen(ChatCommands):
         """Load what was asked for, or offer what there is."""
         for text in self.options.notes:
             await self.note(text)
+        await self.resume()
         if self.options.target is None:
             await self.first_start()
         else:
@@ -95,7 +101,7 @@ class ChatScreen(ChatCommands):
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), IDLE_S if at_rest else rest_s)
             self._wake.clear()
-            events = self.client.drain()
+            events = [] if self.lent else self.client.drain()
             start_s = time.monotonic()
             await self.take(events or self._dead())
             drawn = asyncio.Event()
@@ -138,12 +144,18 @@ class ChatScreen(ChatCommands):
             elif isinstance(event, Notice):
                 await self.note(event.text)
         await self.take_reply(run)
+        self.watch_saving()
         self.show_lines()
 
     def _show_below(self) -> None:
         """Say when there is more below the view."""
         below = self.transcript.below
         self._box.border_title = f"↓ {below} lines below · ^End follows" if below > 1 else ""
+
+    def on_unmount(self) -> None:
+        """Whatever ends the program: what is known is on the disk."""
+        self.keep_draft(now=True)
+        self.saver.close()
 
     # --- from the person ---------------------------------------------------------------------------------------------
 
@@ -187,6 +199,8 @@ class ChatScreen(ChatCommands):
             self.run_command(typed.command, typed.argument)
         elif typed.error:
             self.toast(typed.error, "warning")
+        elif not text.strip() and not self.chat.attached and self.is_cut_off:
+            self.run_command(BY_NAME["carry_on"])
         else:
             await self.send(typed.prompt)
 
@@ -211,6 +225,8 @@ class ChatScreen(ChatCommands):
                 )
             except EngineError:  # said in full when the command is sent
                 self._choices[name] = []
+        if name == "preset":
+            return [(f"{word} {known}", "") for word in ("use", "delete") for known in self.preset_names]
         return self._choices.get(name) or WORDS.get(name, [])
 
     def on_prompt_walk(self, event: Prompt.Walk) -> None:

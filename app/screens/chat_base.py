@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 
+from textual.content import Content
 from textual.screen import Screen
 from textual.widget import Widget
+from textual.widgets import Static
 
 from app.chat import Chat, ChatOptions
 from app.commands import Situation, key_bar
@@ -17,7 +19,7 @@ from app.terminal import for_terminal
 from app.tree import Turn
 from app.widgets.completion import Completion
 from app.widgets.line import HeaderBar, KeyBar
-from app.widgets.messages import Note
+from app.widgets.messages import Note, attachment_line
 from app.widgets.panel import Panel
 from app.widgets.prompt import Prompt
 from app.widgets.stats_panel import StatsPanel
@@ -43,6 +45,7 @@ class ChatBase(Screen[None]):
         self.loaded = Loaded(client, options.load, options.method, options.drafter)
         self.meter = Meter()
         self._state, self._numbers_s = "", 0.0
+        self.lent = False  # another screen speaks to the engine itself: a trial, a race
         self.held = False  # a question waits for the model
         self.saver = Saver(surroundings.open_store)
         self.known: set[int] = set()  # keys of messages that the saver has
@@ -54,6 +57,7 @@ class ChatBase(Screen[None]):
         self.transcript = Transcript()
         self.completion = Completion()
         self.prompt = Prompt()
+        self.files = Static(id="files")  # attached to the next question
         self.status = StatusLine()
         self.panel_of_numbers = StatsPanel()
         self._panel_s = 0.0
@@ -92,6 +96,17 @@ class ChatBase(Screen[None]):
         if self.panel_of_numbers.display and (now_s - self._panel_s >= PANEL_S or not self.situation.generating):
             self._panel_s = now_s
             self.panel_of_numbers.show(self.meter.overlay(), self.loaded.ready)
+
+    def show_attached(self) -> None:
+        """The files that go with the next question, and whether it stands beside another one."""
+        files = [*(self.editing.attached if self.editing is not None else ()), *self.chat.attached]
+        self.files.update(Content("\n".join(attachment_line(file) for file in files)))
+        self.files.display = bool(files)
+
+    def show_box(self) -> None:
+        """What the box is for now."""
+        self.query_one("#box").border_subtitle = "Editing a question: Enter sends it as a branch · Esc leaves" if self.editing else ""
+        self.show_attached()
 
     def toast(self, text: str, severity: str = "information") -> None:
         """A short confirmation in the corner."""
