@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from engine.decoder import linear
-from engine.decoder.attention import ancestors, attend_chunk, attend_rows, depths, plan
+from engine.decoder.attention import ancestors, attend_branches, attend_chunk, attend_rows, branches, depths, plan
 from engine.decoder.config import DecoderConfig, Rope
 from engine.decoder.kv import aligned
 from engine.decoder.target import LeanTarget
@@ -94,6 +94,36 @@ def test_a_chunk_equals_its_rows(window: int | None, base: int) -> None:
             q[row : row + 1], keys[:, base:], values[:, base:], group, plan(130 + row, (), window, CPU, torch.float64), 0.3, None
         )
         assert torch.allclose(got[row], alone[0], atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("window", [None, 100])
+def test_paths_that_take_turns_see_what_a_chain_sees(window: int | None, dtype: torch.dtype) -> None:
+    """Every row of a tree has the bits of the same row in a chain of its own; one mask over all rows at once would miss that."""
+    made = torch.Generator().manual_seed(3)
+    rng = random.Random(4)
+    masked = 0
+    for length in (5, 60, 130, 505, 509, 700):
+        parents = tuple(rng.randint(max(0, i - 6), i) for i in range(20))
+        depth, n = depths(parents), 21
+        stored = torch.randn(4, aligned(length + n), 64, generator=made).to(dtype)
+        q = torch.randn(n, 6, 64, generator=made).to(dtype)
+        shape = plan(length, tuple(range(max(depth))), window, CPU, dtype)
+        tree = attend_branches(q, stored, slots(window), length, branches(parents, CPU), shape, 0.125, None)
+        flat = attend_rows(q, stored[:2], stored[2:], slots(window), plan(length, parents, window, CPU, dtype), 0.125, None)
+        for row in range(n):
+            path = [row]
+            while path[-1]:
+                path.append(parents[path[-1] - 1])
+            path.reverse()
+            alone = stored.clone()
+            alone[:, length : length + len(path)] = stored[:, [length + r for r in path]]
+            own = plan(length + depth[row], (), window, CPU, dtype)
+            expected = attend_rows(q[row : row + 1], alone[:2], alone[2:], slots(window), own, 0.125, None)[0]
+            assert torch.equal(tree[row], expected), (length, row)
+            masked += not torch.equal(flat[row], expected)
+    assert masked > 0
+    assert branches(tuple(range(9)), CPU) == ()
 
 
 def test_ancestors_and_depths() -> None:
@@ -210,24 +240,6 @@ def true_path_in_a_tree(target: LeanTarget, ids: list[int], length: int, single:
         assert torch.equal(target.verify(torch.tensor(ids[length + r : length + r + 1]), ())[0], single[r])
         target.keep((0,))
     assert target.truncate(length) == length
-
-
-@pytest.mark.skipif(not _available("int8"), reason="this processor lacks the kernel")
-def test_without_the_turns_of_the_paths_the_bits_of_a_tree_do_differ() -> None:
-    """The check above can fail: one mask over all rows at once gives other last bits somewhere."""
-    target = packed_target("int8", "int8", None)
-    rng, differs = random.Random(1), 0
-    ids = [rng.randrange(503) for _ in range(700)]
-    for length in range(600, 640):
-        target.truncate(0)
-        target.prefill(ids[:length])
-        alone = target.verify(torch.tensor(ids[length : length + 2]), (0,))[1]
-        wide = [ids[length], *range(9), ids[length + 1]]
-        assert torch.equal(target.verify(torch.tensor(wide), (0,) * 10)[10], alone)
-        target.exact = False
-        differs += not torch.equal(target.verify(torch.tensor(wide), (0,) * 10)[10], alone)
-        target.exact = True
-    assert differs > 0
 
 
 def test_dense_weights_are_not_called_exact() -> None:
