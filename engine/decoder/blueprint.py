@@ -24,7 +24,7 @@ class Matrix:
     parts: tuple[str, ...]
     sizes: tuple[int, ...]  # rows of each part
     k: int
-    layout: str  # nf4 | nf4_cpu | int8 | dense
+    layout: str  # of `linear.Packed`
     bias: tuple[str, ...] = ()
 
     @property
@@ -34,15 +34,18 @@ class Matrix:
     def specs(self, dtype: torch.dtype) -> Iterator[tuple[str, torch.dtype, tuple[int, ...]]]:
         """The packed tensors, as `linear.pack` makes them."""
         n, k = self.shape
-        wide = -(-n // linear.NF4_TILE) * linear.NF4_TILE
+        wide, deep = linear.padded(self.shape)
         if self.layout == "dense":
             yield f"{self.name}.weight", dtype, (n, k)
         elif self.layout == "int8":
             yield f"{self.name}.weight", torch.int8, (n, k)
             yield f"{self.name}.scale", torch.float32, (n,)
-        elif self.layout == "nf4_cpu":
-            yield f"{self.name}.weight", torch.uint8, (wide, k // 2)
-            yield f"{self.name}.absmax", torch.bfloat16, (k // linear.NF4_BLOCK, wide)
+        elif self.layout == "int8_tiles":
+            yield f"{self.name}.weight", torch.uint8, (wide, deep)
+            yield f"{self.name}.scale", torch.float32, (wide,)
+        elif self.layout == "nf4_tiles":
+            yield f"{self.name}.weight", torch.uint8, (wide, deep // 2)
+            yield f"{self.name}.absmax", torch.bfloat16, (wide, deep // linear.NF4_BLOCK)
         else:
             yield f"{self.name}.weight", torch.uint8, (n, k // 2)
             yield f"{self.name}.absmax", torch.float32, (n, k // linear.NF4_BLOCK)

@@ -3,28 +3,29 @@
 A weight (N, K) is first *packed* (`pack`: plain tensors that a cache can store and map) and then *built* into a callable for a
 device (`build`). Row invariance means that a row's result has the same bits however many rows share the call (DESIGN 5):
 
-- `nf4_cpu`: bitsandbytes' fused kernel for CPUs with AVX512-BF16, called directly with prepared pointers; invariant (tested).
-- `int8` on a CPU with VNNI: each activation row becomes two int8 rows (15 bits), multiplied in exact integer arithmetic by oneDNN.
-  Integer sums have no rounding, so invariance does not depend on the kernel, and rows are nearly free up to 8.
-- `nf4` (CUDA and others), `dense`: kernels that switch by the number of rows; not invariant.
+- `nf4_tiles`, `int8_tiles`: our own CPU kernels (`engine.kernels`): exact integer sums, invariant by construction, a weight read once
+  for up to four rows.
+- `nf4` (bitsandbytes: CUDA and others), `int8`, `dense`: kernels that may switch by the number of rows; not invariant.
 """
 
 from __future__ import annotations
 
-import ctypes
 import functools
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from engine.decoder import nf4
+from engine.kernels import machine
 
 NF4_BLOCK = nf4.BLOCK
-NF4_TILE = 32  # output rows that the CPU kernel handles at once
+TILE = 16  # output channels that our kernels keep together
+ZERO = 128  # the unsigned byte that stands for 0
+NF4_ONE = 113  # bytes away from it stands the level 1: of all numbers up to 127 the one that rounds the sixteen levels best
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "fp64": torch.float64}
 
 
@@ -43,7 +44,7 @@ class Linear(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A packed weight as plain tensors. `layout` is nf4 | nf4_cpu | int8 | dense; `shape` is (N, K)."""
+    """A packed weight as plain tensors. `layout` is nf4 | int8 | nf4_tiles | int8_tiles | dense; `shape` is (N, K)."""
 
     layout: str
     shape: tuple[int, int]
@@ -54,10 +55,15 @@ class Packed:
 
 
 def layout_for(scheme: str, device: torch.device, shape: tuple[int, int]) -> str:
-    """The layout that a scheme takes for a weight on a device. Shapes that a kernel cannot take stay dense."""
-    if scheme == "nf4" and shape[1] % NF4_BLOCK == 0:
-        return "nf4_cpu" if device.type == "cpu" and nf4_kernel() is not None else "nf4"
-    return "int8" if scheme == "int8" else "dense"
+    """The layout that a scheme takes for a weight on a device. A shape that a kernel cannot take stays dense."""
+    if scheme in ("nf4", "int8") and device.type == "cpu" and own_kernels():
+        return f"{scheme}_tiles"
+    return "dense" if scheme not in ("nf4", "int8") or (scheme == "nf4" and shape[1] % NF4_BLOCK) else scheme
+
+
+def padded(shape: tuple[int, int]) -> tuple[int, int]:
+    """(N, K) in whole tiles."""
+    return shape[0] + -shape[0] % TILE, shape[1] + -shape[1] % NF4_BLOCK
 
 
 def pack(weight: Tensor, layout: str, dtype: torch.dtype) -> Packed:
@@ -65,42 +71,40 @@ def pack(weight: Tensor, layout: str, dtype: torch.dtype) -> Packed:
     n, k = weight.shape
     if layout == "dense":
         return Packed(layout, (n, k), {"weight": weight.to(dtype)})
-    if layout == "int8":
+    if layout.endswith("_tiles"):
+        weight = F.pad(weight, (0, -k % NF4_BLOCK, 0, -n % TILE))
+    wide, deep = weight.shape
+    if layout.startswith("int8"):
         w = weight.float()
         scale = w.abs().amax(1).clamp_min(1e-12) / 127.0  # (N,)
-        return Packed(layout, (n, k), {"weight": (w / scale[:, None]).round_().to(torch.int8), "scale": scale})
-    if layout == "nf4_cpu" and n % NF4_TILE:
-        weight = F.pad(weight, (0, 0, 0, -n % NF4_TILE))
+        steps = (w / scale[:, None]).round_().to(torch.int8)
+        if layout == "int8":
+            return Packed(layout, (n, k), {"weight": steps, "scale": scale})
+        return Packed(layout, (n, k), {"weight": _tiles(steps.view(torch.uint8) ^ ZERO).view(wide, deep), "scale": scale})
     codes, absmax = nf4.quantize(weight)
     if layout == "nf4":
         return Packed(layout, (n, k), {"weight": codes, "absmax": absmax})
-    return Packed(layout, (n, k), {"weight": _tile(codes), "absmax": absmax.t().contiguous().to(torch.bfloat16)})
+    tiles = _tiles(torch.stack((codes >> 4, codes & 15), dim=-1).view(wide, deep))  # (tiles, K/4, 16, 4)
+    halves = tiles[:, ::2] | (tiles[:, 1::2] << 4)
+    scales = absmax.to(torch.bfloat16).view(-1, TILE, deep // NF4_BLOCK).transpose(1, 2)  # (tiles, groups, 16)
+    return Packed(layout, (n, k), {"weight": halves.reshape(wide, deep // 2), "absmax": scales.reshape(wide, deep // NF4_BLOCK)})
 
 
 def join(parts: list[Packed]) -> Packed:
-    """Stack packed row blocks. In `nf4_cpu` every block but the last must have a multiple of 32 rows."""
+    """Stack packed row blocks. In tiles every block but the last must have a multiple of 16 rows."""
     if len(parts) == 1:
         return parts[0]
     first = parts[0]
     assert all(p.layout == first.layout and p.shape[1] == first.shape[1] for p in parts)
-    assert first.layout != "nf4_cpu" or all(p.shape[0] % NF4_TILE == 0 for p in parts[:-1])
-    tensors = {
-        name: torch.cat([p.tensors[name] for p in parts], dim=1 if first.layout == "nf4_cpu" and name == "absmax" else 0)
-        for name in first.tensors
-    }
+    assert not first.layout.endswith("_tiles") or all(p.shape[0] % TILE == 0 for p in parts[:-1])
+    tensors = {name: torch.cat([p.tensors[name] for p in parts]) for name in first.tensors}
     return Packed(first.layout, (sum(p.shape[0] for p in parts), first.shape[1]), tensors)
 
 
-def _tile(codes: Tensor) -> Tensor:
-    """bitsandbytes' storage order (N, K/2) -> the order of its CPU kernel (N, K/2), in place of its own slow converter.
-
-    In a tile of 32 rows, for each pair of columns, byte j holds (row j//2, column j%2) in its low half and the same of row 16 + j//2
-    in its high half.
-    """
-    n, half = codes.shape
-    pairs = torch.stack((codes >> 4, codes & 15), dim=-1)  # (N, K/2, 2)
-    pairs = pairs.view(n // NF4_TILE, 2, 16, half, 2).permute(1, 0, 3, 2, 4)  # (half of the tile, tile, pair, row, column)
-    return (pairs[0] | (pairs[1] << 4)).reshape(n, half)
+def _tiles(values: Tensor) -> Tensor:
+    """(N, K) bytes -> (N/16, K/4, 16, 4): four neighbours of each of sixteen channels lie together, as the byte product takes them."""
+    n, k = values.shape
+    return values.view(n // TILE, TILE, k // 4, 4).transpose(1, 2).contiguous()
 
 
 # --- building -------------------------------------------------------------------------------------------------------
@@ -112,12 +116,10 @@ def build(packed: Packed, bias: Tensor | None, device: torch.device, dtype: torc
     bias = None if bias is None else bias.to(device, dtype)
     if packed.layout == "dense":
         return Dense(tensors["weight"].to(dtype), bias)
-    if packed.layout == "nf4_cpu":
-        return Nf4Cpu(packed.shape, tensors["weight"], tensors["absmax"], bias, dtype)
+    if packed.layout.endswith("_tiles"):
+        return Tiles(packed, bias, dtype)
     if packed.layout == "nf4":
         return Nf4(packed.shape, tensors["weight"], tensors["absmax"], bias)
-    if device.type == "cpu" and int8_exact():
-        return Int8Exact(tensors["weight"], tensors["scale"], bias, dtype)
     return Int8(tensors["weight"], tensors["scale"], bias, dtype)
 
 
@@ -159,37 +161,55 @@ class Nf4:
         return self._weight.nbytes + self._absmax.nbytes
 
 
-class Nf4Cpu:
-    """4 bit through bitsandbytes' AVX512-BF16 kernel, called directly: its Python operator costs more than a small layer."""
+class Tiles:
+    """4 or 8 bits through our own kernels: no operator, one call with prepared addresses."""
 
     row_invariant = True
 
-    def __init__(self, shape: tuple[int, int], weight: Tensor, absmax: Tensor, bias: Tensor | None, dtype: torch.dtype) -> None:
-        self.out_features, self.in_features = shape
-        self._weight, self._absmax, self._bias, self._dtype = weight.contiguous(), absmax.contiguous(), bias, dtype
-        self._width = weight.shape[0]  # rows, padded to whole tiles
-        kernel = nf4_kernel()
-        assert kernel is not None
-        self._kernel = kernel
-        self._pointers = (self._weight.data_ptr(), self._absmax.data_ptr())
+    def __init__(self, packed: Packed, bias: Tensor | None, dtype: torch.dtype) -> None:
+        self.out_features, self.in_features = packed.shape
+        compiled = machine.machine()
+        assert compiled is not None
+        four = packed.layout == "nf4_tiles"
+        weight = packed.tensors["weight"].contiguous()
+        wide = weight.shape[0]  # channels, padded to whole tiles
+        scale = torch.full((wide,), 1.0 / NF4_ONE) if four else packed.tensors["scale"].float()
+        offset = torch.zeros(wide) if bias is None else F.pad(bias.float(), (0, wide - self.out_features))
+        groups = packed.tensors["absmax"].contiguous() if four else scale
+        self._dtype, self._narrow = dtype, dtype == torch.bfloat16
+        self._kernel = compiled.nf4 if four else compiled.int8
+        self._held = (weight, groups, _levels(), offset, scale)  # what the addresses below point at
+        self._task = np.zeros(13, dtype=np.int64)
+        at = [t.data_ptr() for t in self._held]
+        self._task[:3], self._task[6:8] = at[:3], at[3:]
+        self._deep = padded(packed.shape)[1]
+        self._task[10:] = self.out_features, self._deep, self._narrow
+        self._address = self._task.ctypes.data
 
     def __call__(self, x: Tensor) -> Tensor:
-        if x.dtype != torch.bfloat16:
-            x = x.to(torch.bfloat16)
-        x = x.contiguous()
-        rows = x.shape[0]
-        out = torch.empty((rows, self._width), dtype=torch.bfloat16)
-        k, n = self.in_features, self._width
-        self._kernel(rows, n, k, x.data_ptr(), *self._pointers, out.data_ptr(), NF4_BLOCK, k, n)
-        if self._width != self.out_features:
-            out = out[:, : self.out_features]
-        if self._bias is not None:
-            out = out.add_(self._bias)
-        return out if self._dtype == torch.bfloat16 else out.to(self._dtype)
+        if x.dtype not in (torch.bfloat16, torch.float32):
+            x = x.float()
+        x = x.contiguous() if self._deep == self.in_features else F.pad(x, (0, self._deep - self.in_features))
+        rows, k = x.shape
+        out = torch.empty((rows, self.out_features), dtype=torch.bfloat16 if self._narrow else torch.float32)
+        scratch = torch.empty(rows * (2 * k + k // 8 + 4), dtype=torch.uint8)  # parts, starts, steps of the kernel
+        parts = scratch.data_ptr()
+        starts = parts + 2 * rows * k
+        task = self._task
+        task[3], task[4], task[5], task[8], task[9] = parts, starts, starts + rows * (k // 8), out.data_ptr(), rows
+        self._kernel(self._address, x.data_ptr(), x.dtype == torch.float32, torch.get_num_threads())
+        return out if out.dtype == self._dtype else out.to(self._dtype)
 
     @property
     def nbytes(self) -> int:
-        return self._weight.nbytes + self._absmax.nbytes
+        return sum(t.nbytes for t in self._held)
+
+
+@functools.cache
+def _levels() -> Tensor:
+    """The sixteen levels as unsigned bytes, four times: a register of the look-up. On normally distributed weights their rounding
+    changes the squared error that four bits have anyway by less than half a percent (a test says so)."""
+    return torch.tensor([round(NF4_ONE * level) + ZERO for level in nf4.LEVELS], dtype=torch.uint8).repeat(4)
 
 
 class Int8:
@@ -218,78 +238,14 @@ class Int8:
         return self._weight.nbytes + self._scale.nbytes
 
 
-class Int8Exact:
-    """8-bit weights, 15-bit activations, exact integer products.
-
-    A row x with scale s = max|x| / 127 is split as x = s·(hi + lo/254), both int8; the two are rows of one u8 x s8 product (zero point
-    128), so a token costs two rows of a kernel that is bound by reading the weight.
-    """
-
-    row_invariant = True
-
-    def __init__(self, weight: Tensor, scale: Tensor, bias: Tensor | None, dtype: torch.dtype) -> None:
-        self.out_features, self.in_features = weight.shape
-        self._weight = torch.ops.onednn.qlinear_prepack(weight, None)
-        self._scale, self._bias, self._dtype = scale.float(), bias, dtype
-        self._zeros = torch.zeros(self.out_features, dtype=torch.int32)
-        self._op = torch.ops.onednn.qlinear_pointwise.default
-
-    def __call__(self, x: Tensor) -> Tensor:
-        rows = x.shape[0]
-        x = x.float()
-        step = x.abs().amax(1, keepdim=True).clamp_min_(1e-20).div_(127.0)  # (M, 1)
-        x = x / step
-        hi = x.round()
-        lo = x.sub_(hi).mul_(254.0).round_()
-        both = torch.cat((hi, lo)).add_(128.0).to(torch.uint8)  # (2M, K)
-        sums = self._op(both, 1.0, 128, self._weight, self._scale, self._zeros, None, 1.0, 0, torch.float32, "none", [], "")  # (2M, N)
-        out = sums[rows:].mul_(1.0 / 254.0).add_(sums[:rows]).mul_(step)  # each operation rounds alone: no fused tail that differs
-        if self._bias is not None:
-            out += self._bias
-        return out.to(self._dtype)
-
-    @property
-    def nbytes(self) -> int:
-        return self.in_features * self.out_features + 12 * self.out_features
-
-
-# --- what this machine can do ---------------------------------------------------------------------------------------
-
-
 @functools.cache
-def nf4_kernel() -> Callable[..., None] | None:
-    """bitsandbytes' CPU kernel, where the library has it and the processor runs it; else None."""
-    try:
-        from bitsandbytes.cextension import lib
-        from bitsandbytes.functional import has_avx512bf16
-
-        if not has_avx512bf16():
-            return None
-        kernel = lib.gemv_4bit_inference_cpu_nf4_bf16
-        kernel.restype = None
-        kernel.argtypes = [ctypes.c_int64] * 3 + [ctypes.c_void_p] * 4 + [ctypes.c_int64] * 3
-        return kernel
-    except (ImportError, AttributeError, OSError, RuntimeError):
-        return None
-
-
-@functools.cache
-def int8_exact() -> bool:
-    """True where oneDNN's int8 product is there, fast (VNNI) and exact; tried on a small product."""
-    if "VNNI" not in _cpu_flags() or not hasattr(torch.ops.onednn, "qlinear_pointwise"):
+def own_kernels() -> bool:
+    """Whether our kernels run here; tried on a small product."""
+    if machine.machine() is None:
         return False
-    try:
-        weight = torch.arange(-2048, 2048, dtype=torch.int32).remainder(255).sub(127).to(torch.int8).view(64, 64)
-        layer = Int8Exact(weight, torch.ones(64), None, torch.float32)
-        x = torch.arange(-64, 128, dtype=torch.float32).view(3, 64)
-        return torch.allclose(layer(x), x @ weight.float().t(), rtol=1e-4)
-    except (RuntimeError, TypeError):
-        return False
-
-
-@functools.cache
-def _cpu_flags() -> str:
-    try:
-        return torch.backends.cpu.get_cpu_capability() + (" VNNI" if torch.cpu._is_vnni_supported() else "")
-    except AttributeError:
-        return ""
+    weight = torch.arange(-2048, 2048, dtype=torch.float32).remainder(255).sub(127).view(64, 64)
+    weight[:, 0] = 127.0  # so that the steps are whole numbers
+    x = torch.arange(-64, 128, dtype=torch.float32).view(3, 64)
+    layer = Tiles(pack(weight, "int8_tiles", torch.float32), None, torch.float32)
+    expected = x @ weight.t()
+    return bool((layer(x) - expected).abs().max() < 1e-3 * expected.abs().max())

@@ -6,7 +6,6 @@ are mapped from there and never copied. A cache that cannot be written costs a n
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Callable
 from pathlib import Path
 
@@ -54,16 +53,14 @@ def _activations(device: torch.device) -> torch.dtype:
 
 
 def _auto(device: torch.device, config: DecoderConfig | None) -> str:
-    fits = config is None or config.hidden_size % linear.NF4_BLOCK == 0 == config.intermediate_size % linear.NF4_BLOCK
     names = {dtype: name for name, dtype in DTYPES.items()}
     if device.type == "cuda":
+        fits = config is None or config.hidden_size % linear.NF4_BLOCK == 0 == config.intermediate_size % linear.NF4_BLOCK
         return "nf4" if fits else names[_activations(device)]
     if device.type != "cpu":
         return names[_activations(device)]
-    if fits and linear.nf4_kernel() is not None:
+    if linear.own_kernels():
         return "nf4"
-    if linear.int8_exact():
-        return "int8"
     return "bf16" if torch.backends.cpu.get_cpu_capability() == "AVX512" else "fp32"
 
 
@@ -92,8 +89,7 @@ def load_weights(
     key = None
     if use_cache and (layouts != {"dense"} or (slow and dtype in (torch.bfloat16, torch.float16))):
         kinds = {m.name.split(".")[-1]: m.layout for m in blueprint.everything}
-        quantizer = importlib.metadata.version("bitsandbytes") if layouts & {"nf4", "nf4_cpu"} else None
-        key = packed.key_of(source.files, scheme=scheme, head=head_scheme, dtype=str(dtype), layouts=kinds, bitsandbytes=quantizer)
+        key = packed.key_of(source.files, scheme=scheme, head=head_scheme, dtype=str(dtype), layouts=kinds)
         try:
             data = packed.find(layout, key, path)
             if data is None:
@@ -159,23 +155,17 @@ def _pack(
     total: int,
 ) -> int:
     n, k = matrix.shape
-    step = max(linear.NF4_TILE, BLOCK // k // linear.NF4_TILE * linear.NF4_TILE)
-    columns: list[Tensor] = []  # scales that are laid out by column, put when all are there
+    step = max(linear.TILE, BLOCK // k // linear.TILE * linear.TILE)
     for start in range(0, n, step):
         if cancelled is not None and cancelled():
             raise EngineError("Loading was stopped.", kind="cancelled")
         rows = _rows(source, matrix, start, min(start + step, n))
         block = linear.pack(rows, matrix.layout, dtype)
         for name, tensor in block.tensors.items():
-            if matrix.layout == "nf4_cpu" and name == "absmax":
-                columns.append(tensor)
-            else:
-                sink.put(f"{matrix.name}.{name}", tensor, start)
+            sink.put(f"{matrix.name}.{name}", tensor, start)
         done += rows.numel()
         if progress is not None:
             progress("Packing weights", done, total)
-    if columns:
-        sink.put(f"{matrix.name}.absmax", torch.cat(columns, dim=1))
     if matrix.bias:
         sink.put(f"{matrix.name}.bias", torch.cat([source.read(part).to(dtype) for part in matrix.bias]))
     return done
@@ -230,9 +220,8 @@ def _assemble(
         for at in (f"layers.{i}." for i in range(config.n_layers))
     )
     embed = (borrowed["embed"] if "embed" in borrowed else views["embed.weight"]).to(device)
-    # an int8 head gives float32: rounding its logits would only make ties
-    exact = blueprint.head and blueprint.head.layout == "int8" and device.type == "cpu" and linear.int8_exact()
-    wide = torch.float32 if exact else dtype
+    # our kernels give float32 logits: rounding them would only make ties
+    wide = torch.float32 if blueprint.head and blueprint.head.layout.endswith("_tiles") else dtype
     head = build(blueprint.head, wide) if blueprint.head else linear.Dense(embed, None)
     nbytes = sum(x.nbytes for x in linears.values()) + sum(x.nbytes for x in norms.values()) + embed.nbytes
     nbytes += head.nbytes if blueprint.head else 0

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from engine import places
 
-VERSION = 1  # of the packed numbers; a change here makes every cache stale
+VERSION = 2  # of the packed numbers; a change here makes every cache stale
 ALIGN = 64
 SPARE = 256 << 20  # bytes of disk that the cache leaves free
 _NAMES = {

@@ -16,7 +16,7 @@ from engine.catalog import measured
 from engine.catalog.specs import AUTO, NGRAM, NONE, ModelSpec
 from engine.client import EngineClient
 from engine.decoder.kv import LayerSlots
-from engine.decoder.linear import int8_exact, nf4_kernel
+from engine.decoder.linear import own_kernels
 from engine.decoder.target import LeanTarget
 from engine.drafters import registry
 from engine.protocol import (
@@ -120,7 +120,7 @@ def face(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Face]:
 
 
 def schemes() -> list[Any]:
-    have = {"nf4": nf4_kernel() is not None and int8_exact(), "int8": int8_exact()}
+    have = {"nf4": own_kernels(), "int8": own_kernels()}
     return [pytest.param(q, marks=pytest.mark.skipif(not have.get(q, True), reason="no kernel")) for q in ("nf4", "int8", "bf16", "fp32")]
 
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from engine.decoder import linear
-from engine.decoder.linear import NF4_BLOCK, NF4_TILE, Int8, Int8Exact, Nf4Cpu, Packed, build, join, layout_for, pack
+from engine.decoder.linear import NF4_BLOCK, TILE, Int8, Tiles, build, join, layout_for, pack
 from engine.decoder.norm import RmsNorm
 
 CPU = torch.device("cpu")
 BF16 = torch.bfloat16
-needs_nf4 = pytest.mark.skipif(linear.nf4_kernel() is None, reason="this processor lacks AVX512-BF16, or bitsandbytes its kernel")
-needs_int8 = pytest.mark.skipif(not linear.int8_exact(), reason="this processor lacks VNNI, or torch its operator")
-ODD = [(1, 64), (31, 128), (32, 64), (33, 64), (100, 192), (257, 320), (503, 576), (96, 1536)]
+own = pytest.mark.skipif(not linear.own_kernels(), reason="our kernels do not run on this processor")
+ODD = [(1, 64), (7, 5), (33, 17), (31, 128), (32, 64), (33, 64), (100, 192), (257, 320), (503, 576), (96, 1536)]
 
 
 def some(n: int, k: int, seed: int = 0, strength: float = 1.0) -> Tensor:
@@ -42,58 +42,74 @@ def same_bits_at_any_width(layer: linear.Linear, k: int, dtype: torch.dtype) -> 
 
 
 def bnb_dequantized(weight: Tensor) -> Tensor:
+    """bitsandbytes' own numbers; columns padded to whole blocks with zeros."""
     from bitsandbytes.functional import dequantize_4bit, quantize_4bit
 
-    codes, state = quantize_4bit(weight.contiguous(), blocksize=NF4_BLOCK, quant_type="nf4")
-    return dequantize_4bit(codes, state).float()
+    k = weight.shape[1]
+    codes, state = quantize_4bit(F.pad(weight, (0, -k % NF4_BLOCK)).contiguous(), blocksize=NF4_BLOCK, quant_type="nf4")
+    return dequantize_4bit(codes, state).float()[:, :k]
 
 
-@needs_nf4
+@own
 @pytest.mark.parametrize("shape", ODD, ids=str)
 def test_nf4_is_what_bitsandbytes_dequantizes(shape: tuple[int, int]) -> None:
     """Within the rounding of bf16 scales, products and results; also where N is no multiple of the kernel's tile."""
     weight = some(*shape)
-    layer = build(pack(weight, "nf4_cpu", BF16), None, CPU, BF16)
-    assert isinstance(layer, Nf4Cpu)
+    layer = build(pack(weight, "nf4_tiles", BF16), None, CPU, BF16)
+    assert isinstance(layer, Tiles)
     x = some(6, shape[1], 1).to(BF16)
     expected = x.double() @ bnb_dequantized(weight).double().T
     got = layer(x)
     assert got.dtype == BF16
     assert got.shape == expected.shape
     size = (x.double().abs() @ bnb_dequantized(weight).double().abs().T) / shape[1] ** 0.5  # what random rounding errors scale with
-    assert ((got.double() - expected).abs() <= 0.012 * size + 0.005 * expected.abs()).all()
+    assert ((got.double() - expected).abs() <= 0.05 * size + 0.005 * expected.abs()).all()
 
 
-@needs_nf4
+@own
+def test_whole_levels_are_as_good_as_the_published_ones() -> None:
+    """The squared error of the whole scheme against bitsandbytes' own, over normally distributed weights."""
+    weight = some(256, 1024)
+    layer = build(pack(weight, "nf4_tiles", BF16), None, CPU, torch.float32)
+    ours = torch.cat([layer(torch.eye(1024)[i : i + 16]) for i in range(0, 1024, 16)]).T
+    theirs = bnb_dequantized(weight)
+    assert ((ours - weight) ** 2).mean() < 1.005 * ((theirs - weight) ** 2).mean()
+
+
+@own
 def test_each_single_weight_is_at_its_place() -> None:
     """One hot input at a time reads the matrix back: the tiling, the halves of the bytes, the scales."""
     weight = some(70, 192)
-    layer = build(pack(weight, "nf4_cpu", BF16), None, CPU, BF16)
+    layer = build(pack(weight, "nf4_tiles", BF16), None, CPU, BF16)
     read = torch.cat([layer(torch.eye(192, dtype=BF16)[i : i + 16]) for i in range(0, 192, 16)]).T
     expected = bnb_dequantized(weight)
-    assert torch.allclose(read.float(), expected, rtol=0.012, atol=1e-6)
+    largest = expected.view(70, 3, NF4_BLOCK).abs().amax(2, keepdim=True).expand(-1, -1, NF4_BLOCK).reshape(70, 192)
+    assert ((read.float() - expected).abs() <= 0.5 / 113 * largest + 0.008 * expected.abs()).all()  # levels are whole 113ths
 
 
-@needs_nf4
+@own
 @pytest.mark.parametrize("shape", ODD, ids=str)
 def test_nf4_rows_have_the_same_bits_at_any_width(shape: tuple[int, int]) -> None:
-    layer = build(pack(some(*shape), "nf4_cpu", BF16), None, CPU, BF16)
+    layer = build(pack(some(*shape), "nf4_tiles", BF16), None, CPU, BF16)
     assert layer.row_invariant
     same_bits_at_any_width(layer, shape[1], BF16)
 
 
-@needs_nf4
+@own
 @pytest.mark.parametrize("n", [64, 70])
 def test_nf4_bias_and_other_types(n: int) -> None:
     weight, bias, x = some(n, 128), some(1, n, 2)[0], some(3, 128, 3)
-    plain = build(pack(weight, "nf4_cpu", BF16), None, CPU, BF16)(x.to(BF16))
-    biased = build(pack(weight, "nf4_cpu", BF16), bias, CPU, BF16)
-    assert torch.equal(biased(x.to(BF16)), plain + bias.to(BF16))
-    assert torch.equal(biased(x.to(BF16)), plain + bias.to(BF16))  # the first call changed nothing
-    wide = build(pack(weight, "nf4_cpu", BF16), None, CPU, torch.float32)(x)
+    plain = build(pack(weight, "nf4_tiles", BF16), None, CPU, BF16)(x.to(BF16))
+    biased = build(pack(weight, "nf4_tiles", BF16), bias, CPU, BF16)
+    wide = build(pack(weight, "nf4_tiles", BF16), None, CPU, torch.float32)(x.to(BF16))
     assert wide.dtype == torch.float32
-    assert torch.equal(wide, plain.float())
-    assert biased.nbytes == (n + -n % NF4_TILE) * 128 // 2 + (n + -n % NF4_TILE) * 2 * 2
+    assert torch.equal(wide.to(BF16), plain)  # rounded to even, as torch does
+    assert torch.equal(biased(x.to(BF16)), (wide + bias.to(BF16).float()).to(BF16))
+    assert torch.equal(biased(x.to(BF16)), (wide + bias.to(BF16).float()).to(BF16))  # the first call changed nothing
+    double = build(pack(weight, "nf4_tiles", BF16), None, CPU, torch.float64)(x.to(BF16).double())
+    assert torch.equal(double, wide.double())
+    channels = n + -n % TILE
+    assert biased.nbytes == channels * 128 // 2 + channels * 2 * 2 + 64 + 2 * 4 * channels
 
 
 @pytest.mark.parametrize("shape", [(33, 64), (100, 192)], ids=str)
@@ -121,46 +137,62 @@ def test_int8_weights_are_the_nearest_steps(shape: tuple[int, int]) -> None:
     assert (codes[0] == 0).all()
 
 
-def exact_int8(x: Tensor, packed: Packed) -> Tensor:
-    """The same in unbounded arithmetic: two int8 rows a token, integer sums, float64 scales."""
-    step = (x.float().abs().amax(1, keepdim=True).clamp_min(1e-20) / 127.0).float()
-    scaled = x.float() / step
-    hi = scaled.round()
-    lo = ((scaled - hi) * 254.0).round()
-    codes = packed.tensors["weight"].to(torch.int64)
-    sums = hi.to(torch.int64) @ codes.T, lo.to(torch.int64) @ codes.T
-    return (sums[0].double() + sums[1].double() / 254.0) * step.double() * packed.tensors["scale"].double()
+def whole(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The 14-bit integers of each row, and their step."""
+    largest = x.float().abs().amax(1, keepdim=True)
+    return (x.float() * (8127.0 / largest)).round().to(torch.int64), largest / 8127.0
 
 
-@needs_int8
+@own
 @pytest.mark.parametrize("shape", [(7, 5), (33, 17), (257, 130), (50, 1536), (64, 9000)], ids=str)
 def test_int8_products_are_exact_integers(shape: tuple[int, int]) -> None:
-    """Nothing but the last conversions to float32 is rounded."""
-    packed = pack(some(*shape), "int8", BF16)
-    layer = build(packed, None, CPU, torch.float32)
-    assert isinstance(layer, Int8Exact)
+    """Nothing is rounded but the sums of 64 products, and what is made of them, to float32."""
+    codes, scale = (pack(some(*shape), "int8", BF16).tensors[name] for name in ("weight", "scale"))
+    layer = build(pack(some(*shape), "int8_tiles", BF16), None, CPU, torch.float32)
+    assert isinstance(layer, Tiles)
     for strength in (1e-3, 1.0, 1e4):
         x = some(5, shape[1], 3, strength)
-        expected = exact_int8(x, packed)
-        assert torch.allclose(layer(x).double(), expected, rtol=1e-6, atol=float(expected.abs().max()) * 3e-7)
-        true = x.double() @ (packed.tensors["weight"].double() * packed.tensors["scale"].double()[:, None]).T
-        noise = x.abs().amax(1, keepdim=True) / 127 / 254 * packed.tensors["scale"] * 127 * shape[1] ** 0.5
-        assert ((layer(x).double() - true).abs() <= 2.5 * noise).all()  # 15 bits of an activation
+        rows, step = whole(x)
+        expected = (rows @ codes.to(torch.int64).T).double() * step.double() * scale.double()
+        assert torch.allclose(layer(x).double(), expected, rtol=1e-6, atol=float(expected.abs().max()) * 1e-5)
+        true = x.double() @ (codes.double() * scale.double()[:, None]).T
+        noise = step * scale * 127 * shape[1] ** 0.5
+        assert ((layer(x).double() - true).abs() <= 2.5 * noise).all()  # 14 bits of an activation
 
 
-@needs_int8
+@own
+def test_the_largest_sums_do_not_overflow() -> None:
+    """Weights and activations at their ends, of one sign, over a long row."""
+    weight = torch.full((16, 16384), 127.0)
+    for sign in (1.0, -1.0):
+        x = torch.full((2, 16384), sign)
+        assert torch.allclose(build(pack(weight, "int8_tiles", BF16), None, CPU, torch.float32)(x), x @ weight.T, rtol=1e-5)
+        assert torch.allclose(build(pack(weight, "nf4_tiles", BF16), None, CPU, torch.float32)(x), x @ weight.T, rtol=2e-3)
+
+
+@own
+def test_tiny_rows_and_zeros() -> None:
+    layer = build(pack(some(20, 64), "int8_tiles", BF16), None, CPU, torch.float32)
+    x = some(1, 64, 1)
+    for strength in (1e-3, 1e-20, 1e20):
+        assert torch.allclose(layer(x * strength) / strength, layer(x), rtol=1e-4, atol=1e-4)
+    assert torch.equal(layer(x * 1e-38), torch.zeros(1, 20))
+    assert torch.equal(layer(torch.zeros(1, 64)), torch.zeros(1, 20))
+
+
+@own
 @pytest.mark.parametrize("dtype", [BF16, torch.float32], ids=str)
 @pytest.mark.parametrize("shape", [(7, 5), (33, 17), (257, 130), (503, 576), (96, 1536)], ids=str)
 def test_int8_rows_have_the_same_bits_at_any_width(shape: tuple[int, int], dtype: torch.dtype) -> None:
-    layer = build(pack(some(*shape), "int8", BF16), some(1, shape[0], 2)[0], CPU, dtype)
+    layer = build(pack(some(*shape), "int8_tiles", BF16), some(1, shape[0], 2)[0], CPU, dtype)
     assert layer.row_invariant
     same_bits_at_any_width(layer, shape[1], dtype)
 
 
-@needs_int8
+@own
 def test_numbers_that_are_not_finite_come_through() -> None:
     """They must not turn into harmless integers: the sampler has to see them."""
-    layer = build(pack(some(20, 64), "int8", BF16), None, CPU, torch.float32)
+    layer = build(pack(some(20, 64), "int8_tiles", BF16), None, CPU, torch.float32)
     x = some(3, 64, 1)
     clean = layer(x.clone())
     x[1, 5] = float("nan")
@@ -194,7 +226,7 @@ def test_dense_is_a_plain_product() -> None:
     assert pack(weight, "dense", BF16).tensors["weight"].dtype == BF16
 
 
-@pytest.mark.parametrize("layout", ["dense", "int8", "nf4", pytest.param("nf4_cpu", marks=needs_nf4)])
+@pytest.mark.parametrize("layout", ["dense", "int8", "nf4", "int8_tiles", "nf4_tiles"])
 def test_blocks_packed_apart_and_joined_are_the_whole(layout: str) -> None:
     weight = some(150, 128)
     whole = pack(weight, layout, BF16)
@@ -204,12 +236,12 @@ def test_blocks_packed_apart_and_joined_are_the_whole(layout: str) -> None:
     for name, tensor in whole.tensors.items():
         assert torch.equal(joined.tensors[name], tensor), name
     assert join([whole]) is whole
-    if layout == "nf4_cpu":
+    if layout.endswith("_tiles"):
         with pytest.raises(AssertionError):
             join([pack(weight[:33], layout, BF16), pack(weight[33:], layout, BF16)])
 
 
-@pytest.mark.parametrize("layout", ["dense", "int8", "nf4", pytest.param("nf4_cpu", marks=needs_nf4)])
+@pytest.mark.parametrize("layout", ["dense", "int8", "nf4", "int8_tiles", "nf4_tiles"])
 def test_packing_leaves_the_weight_alone_and_takes_any_float_type(layout: str) -> None:
     weight = some(40, 64)
     before = weight.clone()
@@ -227,17 +259,18 @@ def test_packing_leaves_the_weight_alone_and_takes_any_float_type(layout: str) -
 
 
 def test_the_layout_of_a_scheme() -> None:
-    assert layout_for("int8", CPU, (5, 5)) == "int8"
+    assert layout_for("int8", CPU, (5, 5)) == ("int8_tiles" if linear.own_kernels() else "int8")
+    assert layout_for("int8", torch.device("cuda"), (5, 5)) == "int8"
     assert layout_for("bf16", CPU, (5, 64)) == "dense"
-    assert layout_for("nf4", CPU, (5, 65)) == "dense"  # a kernel that cannot take the shape
-    assert layout_for("nf4", CPU, (5, 64)) == ("nf4_cpu" if linear.nf4_kernel() else "nf4")
+    assert layout_for("nf4", torch.device("cuda"), (5, 65)) == "dense"  # a kernel that cannot take the shape
+    assert layout_for("nf4", CPU, (5, 65)) == ("nf4_tiles" if linear.own_kernels() else "dense")
     assert layout_for("nf4", torch.device("cuda"), (5, 64)) == "nf4"
 
 
 def test_a_processor_without_the_kernels_gets_the_other_classes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linear, "nf4_kernel", lambda: None)
-    monkeypatch.setattr(linear, "int8_exact", lambda: False)
+    monkeypatch.setattr(linear, "own_kernels", lambda: False)
     assert layout_for("nf4", CPU, (32, 64)) == "nf4"
+    assert layout_for("int8", CPU, (32, 64)) == "int8"
     layer = build(pack(some(32, 64), "int8", BF16), None, CPU, BF16)
     assert isinstance(layer, Int8)
 
