@@ -69,9 +69,10 @@ class Catalog:
         """The drafter of this name; also none, ngram, auto, and any target."""
         built_in = {"none": NONE, "auto": AUTO, "ngram": NGRAM}
         found = _by_name(self.drafters, name) or built_in.get(name.lower()) or _by_name(self.targets, name) or self._by_id(name)
-        if found:
+        if found or (found := next((s for s in self.drafters.values() if s.repo and s.repo.lower() == name.lower()), None)):
             return replace(found, role="drafter")
-        return _outside(name, "drafter") or self._unknown(name, [*self.drafters, *self.targets, *built_in])
+        outside = _outside(name, "drafter")
+        return stored.settled(outside) if outside else self._unknown(name, [*self.drafters, *self.targets, *built_in])
 
     def drafters_for(self, target: ModelSpec) -> list[ModelSpec]:
         """Drafters that suit a target, the likeliest first: its own list, heads made for it, look-ups, small models of any kind."""

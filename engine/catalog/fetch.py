@@ -24,7 +24,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from engine.catalog.needed import INDEX, choose, shards
+from engine.catalog.needed import BIN_INDEX, INDEX, choose, shards
 from engine.errors import EngineError
 
 TRIES = 5  # without a new byte
@@ -68,8 +68,9 @@ class Fetch:
         from huggingface_hub import hf_hub_download
 
         names = choose(list(self.files), self.repo, self.kind, self.file)
-        if INDEX in names:
-            names += shards(Path(hf_hub_download(self.repo, INDEX, etag_timeout=ANSWER_S)).parent)
+        for index in names[:]:
+            if index in (INDEX, BIN_INDEX):
+                names += shards(Path(hf_hub_download(self.repo, index, etag_timeout=ANSWER_S)).parent)
         names.sort(key=lambda name: self.size(name))  # the small ones first: a closed door shows before gigabytes
         here = sum(self.have(name) for name in names)
         total = sum(self.size(name) for name in names)

@@ -158,7 +158,7 @@ def _from_folder(folder: Path) -> Shape:
         raise headers.corrupt(folder / "config.json", str(error)) from None
     tensors: dict[str, headers.Shape] = {}
     for name in needed.shards(folder):
-        tensors |= headers.safetensors(folder / name)
+        tensors |= needed.contents(folder / name)
     tensors = {name: shape for name, shape in tensors.items() if not any(part in name for part in ELSEWHERE)}
     config = config.get("text_config") or config
     head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]

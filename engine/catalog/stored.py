@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 from engine import places
@@ -37,6 +38,14 @@ def locate(spec: ModelSpec) -> Path | None:
     if spec.repo and (found := _snapshot(spec)):
         return found
     return mirror.located(spec.mirror) if spec.mirror else None
+
+
+def settled(spec: ModelSpec) -> ModelSpec:
+    """The same entry; what was named by a hub id or a folder, and turns out to be draft heads, gets their kind."""
+    found = locate(spec) if spec.kind == "model" and spec.role == "drafter" else None
+    if found is None or not found.is_dir() or not needed.looks_like_heads(f.name for f in found.iterdir()):
+        return spec
+    return replace(spec, kind="heads")
 
 
 def remove(spec: ModelSpec) -> int:
@@ -100,10 +109,10 @@ def _snapshot(spec: ModelSpec) -> Path | None:
 
 def drop_damaged(found: Path, kind: str) -> None:
     """Remove the weight files that are too short, the blob behind a link too, so that the pull fetches them again."""
-    files = [found] if found.is_file() else [found / name for name in needed.shards(found)] if kind == "model" else list(found.iterdir())
+    files = [found] if found.is_file() else [found / name for name in needed.weights(found, kind)]
     for file in files:
         try:
-            headers.gguf(file) if file.suffix == ".gguf" else headers.safetensors(file)
+            headers.gguf(file) if file.suffix == ".gguf" else needed.contents(file)
         except EngineError:
             file.resolve().unlink(missing_ok=True)
             file.unlink(missing_ok=True)

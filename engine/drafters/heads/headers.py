@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.catalog import headers, needed, pickles
+from engine.catalog import headers, needed
 from engine.errors import EngineError
-
-BYTES = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "BF16": 2, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +37,7 @@ def read(folder: Path, name: str = "") -> Contents:
     files = tuple(folder / file for file in needed.head_files(folder))
     tensors: dict[str, headers.Shape] = {}
     for file in files:
-        tensors |= headers.safetensors(file) if file.suffix == ".safetensors" else pickles.read(file)
+        tensors |= needed.contents(file)
     return Contents(name or folder.name, config(folder), files, tensors)
 
 

@@ -107,13 +107,6 @@ def test_a_single_gguf(hub: FakeHub) -> None:
     assert locate(spec) is None
 
 
-def test_heads(hub: FakeHub) -> None:
-    del hub.files["model.safetensors"]
-    hub.files["medusa_lm_head.pt"] = b"pickle"
-    path = pull(ModelSpec("heads", kind="heads", repo="org/tiny"))
-    assert {f.name for f in path.iterdir()} == {"config.json", "medusa_lm_head.pt", "pytorch_model.bin"}
-
-
 def test_an_interrupted_file_goes_on_where_it_stopped(hub: FakeHub) -> None:
     hub.files["model.safetensors"] = BIG
     hub.block_s = 0.02
