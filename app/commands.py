@@ -12,9 +12,15 @@ from typing import Literal
 
 from textual.binding import Binding, BindingType
 
-Where = Literal["app", "chat", "prompt", "steps"]
+Where = Literal["app", "chat", "prompt", "transcript", "chats", "steps", "compare", "bench", "results", "report"]
 PLACES: dict[Where, str] = {  # titles of the places beside the chat
+    "transcript": "On a message (Tab goes there, Esc comes back)",
+    "chats": "In the list of chats",
     "steps": "In the step inspector",
+    "compare": "In the comparison",
+    "bench": "In the benchmark",
+    "results": "In the list of results",
+    "report": "In a report",
 }
 
 
@@ -59,6 +65,21 @@ def can_retry(now: Situation) -> str:
     return at_rest(now) or ("" if now.turns else "There is no question to answer again.") or with_target(now)
 
 
+def with_turns(now: Situation) -> str:
+    """Only between replies, after at least one question."""
+    return at_rest(now) or ("" if now.turns else "The chat is empty.")
+
+
+def can_continue(now: Situation) -> str:
+    """Only between replies, with a model."""
+    return with_turns(now) or with_target(now)
+
+
+def can_race(now: Situation) -> str:
+    """Only between replies and loads, with a model: a measurement needs the engine for itself."""
+    return at_rest(now) or ("Not while a model is loaded: Esc stops it." if now.loading else "") or with_target(now)
+
+
 @dataclass(frozen=True, slots=True)
 class Command:
     """One thing the program can do, and the ways to it."""
@@ -88,14 +109,35 @@ COMMANDS: tuple[Command, ...] = (
     Command("model", "Load another model; alone it lists them", "ctrl+l", "model", "[NAME]", "model", at_rest, palette=True),
     Command("new", "Start a new chat", "ctrl+n", "new", label="new", when=at_rest, palette=True),
     Command("retry", "Answer the last question again, as a new version", "ctrl+r", "retry", when=can_retry, palette=True),
-    Command("copy", "Copy the last reply; all copies the chat", slash="copy", usage="[last|all]", when=with_text, palette=True),
+    Command("carry_on", "Go on with a reply that was cut off", slash="continue", when=can_continue, palette=True),
+    Command("chats", "Saved chats: open, search, rename, delete", "ctrl+o", "chats", "[TEXT]", "chats", palette=True),
+    Command("title", "Give the chat a title", slash="title", usage="[TEXT]", palette=True),
+    Command("edit", "Change the question and send it again; the old one stays as a branch", slash="edit", when=can_continue, palette=True),
+    Command("undo", "Leave out the last turn", slash="undo", when=with_turns, palette=True),
+    Command("redo", "Bring back what was left out", slash="redo", when=at_rest, palette=True),
+    Command("copy", "Copy the last reply, the chat, or its code", slash="copy", usage="[last|all|code N]", when=with_text, palette=True),
+    Command("export", "Write the chat to a file", slash="export", usage="md|json|jsonl [PATH]", when=with_turns, palette=True),
+    Command("load", "Open a chat from an exported file", slash="load", usage="PATH", when=at_rest, palette=True),
+    Command("attach", "Send a text file with the next question; off takes them away", slash="attach", usage="PATH|off", palette=True),
+    Command("find", "Find a text in this chat", slash="find", usage="[TEXT]", palette=True),
     Command("k", "Draft exactly N tokens per step; auto decides by itself", slash="k", usage="N|auto", palette=True),
     Command("temp", "Temperature of the next replies; 0 takes the likeliest token", slash="temp", usage="X|auto", palette=True),
+    Command("greedy", "Always take the likeliest token: temperature 0", slash="greedy", palette=True),
+    Command("topp", "Keep the likeliest tokens up to this share", slash="topp", usage="X|auto", palette=True),
+    Command("topk", "Keep the N likeliest tokens; 0 keeps all", slash="topk", usage="N|auto", palette=True),
+    Command("minp", "Drop tokens below this share of the likeliest", slash="minp", usage="X|auto", palette=True),
+    Command("penalty", "Make repetition rarer; 1 is none", slash="penalty", usage="X|auto", palette=True),
+    Command("max", "End replies after N tokens", slash="max", usage="N|off", palette=True),
     Command("seed", "Fix the seed: same seed, same text; off makes each reply new", slash="seed", usage="N|off", palette=True),
-    Command("system", "Set the system prompt; off removes it", slash="system", usage="[TEXT|off]", palette=True),
+    Command("system", "Set the system prompt; off removes it", slash="system", usage="[TEXT|@FILE|off]", palette=True),
+    Command("preset", "Keep the settings under a name, or take them", slash="preset", usage="[save|use|delete NAME]", palette=True),
+    Command("think", "Fold or show the thoughts of replies", slash="think", usage="fold|show", palette=True),
     Command("tokens", "Show which tokens came from the draft", "ctrl+t", "tokens", "[on|off]", "tokens", palette=True),
     Command("steps", "Look at the steps of the last reply one by one", "f3", "steps", when=with_text, palette=True),
     Command("stats", "More numbers, one line of them, or none", "ctrl+s", "stats", "[off|line|full]", "numbers", palette=True),
+    Command("compare", "Race drafters on one prompt", "f5", "compare", "[NAME ...]", "compare", can_race, palette=True),
+    Command("bench", "Measure drafters on sets of prompts", "f6", "bench", "[SET] [NAME ...]", "bench", can_race, palette=True),
+    Command("results", "Saved measurements: open, compare two, delete", slash="results", palette=True),
     Command("page_up", "Scroll up one page", "pageup"),
     Command("page_down", "Scroll down one page", "pagedown"),
     Command("top", "Go to the first message", "ctrl+home"),
@@ -103,13 +145,83 @@ COMMANDS: tuple[Command, ...] = (
     Command("palette", "All commands", "ctrl+p", label="commands", where="app", bind=False),
     Command("help", "Keys and commands", "f1", "help", label="help", palette=True),
     Command("quit", "Leave specchat", "ctrl+q", "quit", where="app", palette=True),
+    Command("message_up", "The message before", "k,up", label="up", where="transcript"),
+    Command("message_down", "The next message", "j,down", label="down", where="transcript"),
+    Command("first_message", "The first message", "g,home", where="transcript"),
+    Command("last_message", "The last message, and follow", "G,end", where="transcript"),
+    Command("copy_message", "Copy this message", "y", label="copy", where="transcript"),
+    Command("copy_chat", "Copy the whole chat", "Y", where="transcript"),
+    Command("copy_code", "Copy its code block; again: its next one", "c", label="code", where="transcript"),
+    Command("edit_here", "Change this question and send it again", "e", label="edit", when=can_continue, where="transcript"),
+    Command("retry_here", "Answer this question again, as a new version", "r", label="again", when=can_retry, where="transcript"),
+    Command(
+        "version_before",
+        "The version of the answer, or the branch of the question, before",
+        "left_square_bracket,less_than_sign",
+        label="version",
+        when=with_turns,
+        where="transcript",
+    ),
+    Command("version_after", "The next version or branch", "right_square_bracket,greater_than_sign", when=with_turns, where="transcript"),
+    Command("unfold", "Open or fold its thoughts; else one page down", "o,space", where="transcript"),
+    Command(
+        "delete",
+        "Delete this version, or this question and all that follows",
+        "d,delete",
+        label="delete",
+        when=with_turns,
+        where="transcript",
+    ),
+    Command("find_here", "Find a text in this chat", "slash", label="find", where="transcript"),
+    Command("find_next", "The next place with that text", "n", where="transcript"),
+    Command("find_before", "The place before with that text", "N", where="transcript"),
+    Command("chats_open", "Open this chat", "enter", label="open", where="chats", bind=False),
+    Command("chats_list", "From the search to the list", "down,tab", where="chats"),
+    Command("chats_filter", "Search", "slash", label="search", where="chats"),
+    Command("chats_rename", "Give this chat another title", "r", label="rename", where="chats"),
+    Command("chats_delete", "Delete this chat", "d,delete", label="delete", where="chats"),
+    Command("chats_undelete", "Bring back the chat that was deleted last", "u", label="bring back", where="chats"),
+    Command("chats_leave", "Back to the chat", "escape", label="back", where="chats"),
     Command("steps_rejected", "All steps, or only those with a wrong draft", "r", label="wrong drafts only", where="steps"),
     Command("steps_copy", "Copy the steps as tab-separated values", "c", label="copy", where="steps"),
     Command("steps_back", "Back to the chat", "escape", label="back", where="steps"),
+    Command("race_run", "Run all lanes, with their text", "enter", label="run", where="compare"),
+    Command("race_timed", "Run each lane three times, drawing only numbers: exact times", "b", label="timed", where="compare"),
+    Command("race_drafters", "Choose the drafters of the lanes", "d", label="drafters", where="compare"),
+    Command("race_prompt", "Change the prompt", "p", label="prompt", where="compare"),
+    Command("race_tokens", "More or fewer tokens", "plus,minus", where="compare", bind=False),
+    Command("race_play", "Watch the race again, all lanes side by side", "r", label="replay", where="compare"),
+    Command("race_use", "Take the drafter of this lane, and its reply into the chat", "u", label="use", where="compare"),
+    Command("race_save", "Keep the result", "s", label="save", where="compare"),
+    Command("race_colours", "Show which tokens came from the draft", "t,ctrl+t", label="tokens", where="compare"),
+    Command("race_up", "Lane before", "up,left,k", where="compare"),
+    Command("race_down", "Next lane", "down,right,j", where="compare"),
+    Command("race_bench", "Measure these drafters on many prompts", "f6", label="bench", where="compare"),
+    Command("race_back", "Stop the race, or go back to the chat", "escape", label="back", where="compare"),
+    Command("bench_run", "Run the benchmark", "r", label="run", where="bench"),
+    Command("bench_toggle", "Take the set or drafter, or leave it out", "space,enter", where="bench", bind=False),
+    Command("bench_more", "One repeat more", "plus", label="repeats", where="bench"),
+    Command("bench_fewer", "One repeat fewer", "minus", where="bench"),
+    Command("bench_longer", "Longer replies", "greater_than_sign", label="tokens", where="bench"),
+    Command("bench_shorter", "Shorter replies", "less_than_sign", where="bench"),
+    Command("bench_copy", "Copy the report as Markdown", "y", label="copy", where="bench"),
+    Command("bench_results", "Saved results", "l", label="results", where="bench"),
+    Command("bench_back", "Stop, or go back", "escape", label="back", where="bench"),
+    Command("results_open", "Open the report", "enter", label="open", where="results", bind=False),
+    Command("results_mark", "Mark for a comparison; the second one opens it", "c,space", label="compare with", where="results"),
+    Command("results_delete", "Delete the report", "x,delete", label="delete", where="results"),
+    Command("results_back", "Go back", "escape", label="back", where="results"),
+    Command("report_copy", "Copy as Markdown", "y", label="copy", where="report"),
+    Command("report_where", "Say where the files are", "f", label="files", where="report"),
+    Command("report_back", "Go back", "escape", label="back", where="report"),
 )
 BY_NAME = {command.name: command for command in COMMANDS}
 BY_SLASH = {command.slash: command for command in COMMANDS if command.slash}
-_KEYS = {"slash": "/", "pageup": "PgUp", "pagedown": "PgDn", "escape": "Esc", "enter": "Enter", "tab": "Tab", "up": "Up", "down": "Down"}
+_KEYS = {
+    "slash": "/", "left_square_bracket": "[", "right_square_bracket": "]", "less_than_sign": "<", "greater_than_sign": ">",
+    "space": "Space", "delete": "Del", "pageup": "PgUp", "pagedown": "PgDn", "escape": "Esc", "enter": "Enter", "tab": "Tab",
+    "up": "Up", "down": "Down", "home": "Home", "end": "End",
+}  # fmt: skip
 
 
 def bindings(where: Where) -> list[BindingType]:
