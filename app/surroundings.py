@@ -13,10 +13,15 @@ from engine.catalog.specs import ModelSpec
 from engine.errors import EngineError
 
 if TYPE_CHECKING:
+    from app.store import Store
     from engine.catalog.catalog import Catalog
+    from engine.catalog.fit import Verdict
     from engine.catalog.hardware import Hardware
     from engine.catalog.progress import Progress
+    from engine.catalog.vocabulary import Relation
+    from engine.protocol import LoadOptions
 
+DEFAULT_CONTEXT = 32_768  # tokens that a model gets where nobody says and it could do more, as in engine.decoder.opened
 WITHOUT_FILES = ("none", "ngram", "auto")
 
 
@@ -50,6 +55,14 @@ class Surroundings:
 
         return pull(spec, progress, cancelled)
 
+    def open_store(self) -> Store:
+        """The database of chats."""
+        from app.database import FILE
+        from app.store import Store
+        from engine.places import data_dir
+
+        return Store(data_dir() / FILE)
+
     def remember(self, target: ModelSpec, drafter: ModelSpec | None) -> str | None:
         """Keep what was loaded for the next start; a warning where that fails. `drafter` None leaves the saved one."""
         from app.state import State, load_state, save_state
@@ -57,6 +70,73 @@ class Surroundings:
         before = load_state()
         after = State(reference(target), reference(drafter) if drafter is not None else before.last_drafter)
         return save_state(after) if after != before else None
+
+    def disk_use(self, spec: ModelSpec) -> int:
+        """Bytes that a model takes on disk, unfinished downloads and packed weights included."""
+        from engine.catalog.stored import disk_use
+
+        return disk_use(spec)
+
+    def disk_free(self) -> int:
+        """Bytes free where downloads go."""
+        import shutil
+
+        from engine.catalog.stored import hub_cache
+
+        folder = hub_cache()
+        while not folder.exists() and folder != folder.parent:
+            folder = folder.parent
+        return shutil.disk_usage(folder).free
+
+    def remove(self, spec: ModelSpec) -> int:
+        """Delete a downloaded model; bytes freed."""
+        from engine.catalog.stored import remove
+
+        return remove(spec)
+
+    def free(self, device: str) -> tuple[int, int]:
+        """(free, total) bytes of memory of a device."""
+        from engine.catalog.fit import available
+
+        return available(device)
+
+    def need(self, spec: ModelSpec, options: LoadOptions, *, beside: bool) -> int:
+        """Estimated bytes of a loaded model, 0 when nothing is known; `beside` another one that has loaded the libraries already."""
+        from engine.catalog import fit
+
+        device = options.draft_device if beside and options.draft_device != "auto" else options.device
+        quant = options.draft_quant if beside and options.draft_quant != "auto" else spec.quant or options.quant
+        path = self.locate(spec)
+        if path is None:
+            bits = fit.BITS[fit.default_quant(device) if quant == "auto" else quant]
+            return round(spec.params * 1e9 * bits / 8)
+        try:
+            context = min(options.context or DEFAULT_CONTEXT, spec.context or DEFAULT_CONTEXT)
+            found = fit.estimate(path, quant=quant, head=spec.head or options.head, context=context, device=device)
+        except (EngineError, KeyError, TypeError, ValueError):  # damaged, or of a kind that the estimate does not know
+            return 0
+        return fit.without_libraries(found, device).total if beside else found.total
+
+    def verdict(self, need: int, free: int) -> Verdict:
+        """fits, tight or no."""
+        from engine.catalog.fit import verdict
+
+        return verdict(need, free)
+
+    def recall(self, target: str, quant: str, device: str) -> dict[str, float]:
+        """Speed-up by drafter, as measured on this machine."""
+        from engine.catalog.measured import recall
+
+        return recall(target, quant, device)
+
+    def relation(self, one: ModelSpec, other: ModelSpec) -> tuple[Relation, str]:
+        """How the vocabularies of two models stand to each other: same, other or unknown, and a clause for people."""
+        from engine.catalog.vocabulary import relation
+
+        here, there = self.locate(one), self.locate(other)
+        if here is None or there is None:
+            return "unknown", "known once both models are on this machine"
+        return relation(here, there)
 
     def on_disk(self, spec: ModelSpec) -> bool:
         """True when it can be loaded without a download."""
