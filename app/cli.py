@@ -19,7 +19,7 @@ from app.options import Options, with_options
 UsageError: Any = typer.BadParameter.__mro__[1]
 ClickError: Any = typer.BadParameter.__mro__[2]  # the base of all parser errors, wherever Typer takes them from
 USAGE = 2
-COMMANDS = ("run", "bench", "compare", "pull", "rm", "models", "doctor")
+COMMANDS = ("run", "bench", "compare", "pull", "rm", "models", "check", "doctor")
 PROMPTS_HELP = "A JSONL file, or sets: mixed, code, reasoning, story, rewriting, questions, multilingual, all."
 JSON_FLAG = typer.Option("--json", help="Print one JSON object on stdout and nothing else.")
 
@@ -162,6 +162,17 @@ def models(json: Annotated[bool, JSON_FLAG] = False) -> None:
     raise typer.Exit(show(as_json=json))
 
 
+def check(
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="A name, a hub id in the cache, a folder or a .gguf; no weights needed.")],
+    drafter: Annotated[str, typer.Argument(metavar="DRAFTER", help="The same.")],
+    json: Annotated[bool, JSON_FLAG] = False,
+) -> None:
+    """Do two models' tokenizers go together, how well, by which method, or why not?"""
+    from app.check import show
+
+    raise typer.Exit(show(target, drafter, as_json=json))
+
+
 def doctor(json: Annotated[bool, JSON_FLAG] = False) -> None:
     """Look at this machine: hardware, versions, what is possible, what to install."""
     from app.doctor import show
@@ -177,6 +188,7 @@ for _command in (
     pull,
     rm,
     models,
+    check,
     doctor,
 ):
     cli.command()(_command)

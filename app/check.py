@@ -1,0 +1,80 @@
+"""`specchat check`: do two models' tokenizers go together, how well, by which method, or why not.
+
+The facts come from a short child process (`engine.bridge.check`), since reading a tokenizer imports torch, which this one stays without.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from app.console import Ticker, emit, emit_json
+from engine.errors import EngineError
+from engine.logs import log_text
+
+CHILD_S = 600.0
+HERE = Path(__file__).parents[1]
+
+
+def show(target: str, drafter: str, *, as_json: bool = False) -> int:
+    """Print what was found. A refused pair is an answer, not a failure: the exit code is 0."""
+    ticker = Ticker(patience_s=5.0)
+    ticker.show("check", f"reading the tokenizers of {target} and {drafter}")
+    try:
+        found = facts(target, drafter)
+    finally:
+        ticker.clear()
+    emit_json(found) if as_json else emit(words(target, drafter, found))
+    return 0
+
+
+def facts(target: str, drafter: str) -> dict[str, Any]:
+    """All facts of a pair, with the keys of `check --json`. Takes seconds. Raises EngineError."""
+    paths = os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "PYTHONPATH": paths, "HF_HUB_OFFLINE": "1", "PYTHONIOENCODING": "utf-8"}
+    command = [sys.executable, "-P", "-m", "engine.bridge.check", target, drafter]  # -P: the person's folder may hold an `engine` too
+    try:
+        child = subprocess.run(
+            command, env=environment, capture_output=True, text=True, encoding="utf-8", errors="replace", timeout=CHILD_S, check=False
+        )
+        found: dict[str, Any] = json.loads(child.stdout.strip().splitlines()[-1])
+    except subprocess.TimeoutExpired as error:
+        raise EngineError("Reading the tokenizers took too long.", "Try again when the machine is less busy.", kind="internal") from error
+    except (OSError, ValueError, IndexError) as error:
+        log_text(child.stderr if isinstance(error, (ValueError, IndexError)) else str(error))
+        raise EngineError("The process that reads the tokenizers crashed.", "The details are in the log.", kind="internal") from error
+    if (problem := found.get("error")) is not None:
+        raise EngineError(problem["message"], problem["hint"], kind=problem["kind"], detail=problem["detail"])
+    return found
+
+
+def words(target: str, drafter: str, found: dict[str, Any]) -> str:
+    """The facts for people."""
+    sides = (found["target"], found["drafter"])
+    table = [("", "TARGET", "DRAFTER"), ("", Path(target).name, Path(drafter).name)]
+    table.append(("tokenizer", *(side["class"] for side in sides)))
+    table.append(("tokens", *(f"{side['size']:,}" for side in sides)))
+    table.append(("that are text", *(f"{side['mapped']:,}" for side in sides)))
+    text = _aligned(table)
+    if found["intersection"] is not None:
+        text += f"\n{found['intersection']:,} drafter tokens are the same bytes as a target token.\n\n"
+        parts = list(found["coverage"])
+        rows = [("IN BUNDLED TEXTS", *(part.upper() for part in parts))]
+        rows.append(("tokens that both have", *(f"{found['coverage'][part]:.1%}" for part in parts)))
+        rows.append(("first pieces that fit", *(f"{found['pieces'][part]:.1%}" for part in parts)))
+        text += _aligned(rows)
+    if found["refused"] is not None:
+        return text + f"\nRefused: {found['refused']}\n"
+    return text + f"\nMethod: {found['method']}\n" + "".join(f"- {reason}\n" for reason in found["reasons"])
+
+
+def _aligned(rows: list[tuple[str, ...]]) -> str:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return "".join(
+        "  ".join(cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))).rstrip() + "\n"
+        for row in rows
+    )
