@@ -41,6 +41,12 @@ class Code:
     def store(self, value: Value, pointer: Value, offset: Value | int) -> None:
         self.b.store(value, self.at(pointer, offset), align=1)
 
+    def room(self, nbytes: int) -> Value:
+        """Memory on the stack until the function returns; not to be called in a loop."""
+        place = self.b.alloca(ir.ArrayType(I8, nbytes))
+        place.align, place.type = 64, PTR  # llvmlite gives it a pointer type of its own
+        return place
+
     def prefetch(self, pointer: Value, offset: Value | int) -> None:
         """Ask for a cache line that will be read soon; an address behind the end does no harm."""
         self.call("llvm.prefetch.p0", VOID, self.at(pointer, offset), I32(0), I32(3), I32(1))

@@ -56,7 +56,7 @@ def _fork(c: Code, module: ir.Module, kind: str, share: Value, task: Value, thre
     micro = Code(module, f"micro_{kind}", VOID, [PTR, PTR, PTR])
     micro.b.call(share, [micro.args[2]])
     micro.b.ret_void()
-    where = c.b.alloca(ir.ArrayType(I32, 6))  # ident_t: four numbers, then a text nobody reads
+    where = c.room(24)  # ident_t: four numbers, then a text nobody reads
     for i, number in enumerate((0, 2, 0, 0, 0, 0)):
         c.store(I32(number), where, 4 * i)
     me = c.call("__kmpc_global_thread_num", I32, where)

@@ -140,8 +140,7 @@ def product(module: ir.Module, isa: Isa, kind: str) -> None:
     weights, scales, table, parts, starts, steps, bias, channel, out = (c.load(task, 8 * i, PTR) for i in range(9))
     m, n_out, k, narrow = (c.load(task, 8 * (9 + i), I64) for i in range(4))
     groups = c.b.udiv(k, I64(GROUP))
-    sums = c.b.alloca(ir.ArrayType(I8, 4 * TILE * isa.most_rows))
-    sums.align = 64
+    sums = c.room(4 * TILE * isa.most_rows)
     with c.loop(first, last) as tiles:
         t = tiles.index
         w = c.at(weights, c.mul(c.mul(groups, t), KINDS[kind] * TILE))
