@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ def facts(target: str, drafter: str) -> dict[str, Any]:
 def words(target: str, drafter: str, found: dict[str, Any]) -> str:
     """The facts for people."""
     sides = (found["target"], found["drafter"])
-    table = [("", "TARGET", "DRAFTER"), ("", Path(target).name, Path(drafter).name)]
+    table: list[tuple[str, ...]] = [("", "TARGET", "DRAFTER"), ("", Path(target).name, Path(drafter).name)]
     table.append(("tokenizer", *(side["class"] for side in sides)))
     table.append(("tokens", *(f"{side['size']:,}" for side in sides)))
     table.append(("that are text", *(f"{side['mapped']:,}" for side in sides)))
@@ -63,7 +64,7 @@ def words(target: str, drafter: str, found: dict[str, Any]) -> str:
     if found["intersection"] is not None:
         text += f"\n{found['intersection']:,} drafter tokens are the same bytes as a target token.\n\n"
         parts = list(found["coverage"])
-        rows = [("IN BUNDLED TEXTS", *(part.upper() for part in parts))]
+        rows: list[tuple[str, ...]] = [("IN BUNDLED TEXTS", *(part.upper() for part in parts))]
         rows.append(("tokens that both have", *(f"{found['coverage'][part]:.1%}" for part in parts)))
         rows.append(("first pieces that fit", *(f"{found['pieces'][part]:.1%}" for part in parts)))
         text += _aligned(rows)
@@ -72,7 +73,7 @@ def words(target: str, drafter: str, found: dict[str, Any]) -> str:
     return text + f"\nMethod: {found['method']}\n" + "".join(f"- {reason}\n" for reason in found["reasons"])
 
 
-def _aligned(rows: list[tuple[str, ...]]) -> str:
+def _aligned(rows: Sequence[tuple[str, ...]]) -> str:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return "".join(
         "  ".join(cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))).rstrip() + "\n"
