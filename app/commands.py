@@ -12,10 +12,11 @@ from typing import Literal
 
 from textual.binding import Binding, BindingType
 
-Where = Literal["app", "chat", "prompt", "transcript", "chats", "steps", "compare", "bench", "results", "report"]
+Where = Literal["app", "chat", "prompt", "transcript", "chats", "steps", "compare", "bench", "results", "report", "picker"]
 PLACES: dict[Where, str] = {  # titles of the places beside the chat
     "transcript": "On a message (Tab goes there, Esc comes back)",
     "chats": "In the list of chats",
+    "picker": "In the lists of models and drafters",
     "steps": "In the step inspector",
     "compare": "In the comparison",
     "bench": "In the benchmark",
@@ -105,8 +106,10 @@ COMMANDS: tuple[Command, ...] = (
     Command("back", "Close what is open, clear the selection, stop the reply, go to the prompt", "escape"),
     Command("stop", "Stop the reply or the load; the text so far is kept", slash="stop", when=under_way, palette=True),
     Command("interrupt", "Copy the selection, else stop the reply", "ctrl+c"),
-    Command("draft", "Choose the drafter; alone it lists them", "ctrl+g", "draft", "[NAME|off|auto|none|ngram]", "drafter", palette=True),
-    Command("model", "Load another model; alone it lists them", "ctrl+l", "model", "[NAME]", "model", at_rest, palette=True),
+    Command(
+        "draft", "Choose the drafter; alone it opens the list", "ctrl+g", "draft", "[NAME|off|auto|none|ngram]", "drafter", palette=True
+    ),
+    Command("model", "Load another model; alone it opens the list", "ctrl+l", "model", "[NAME]", "model", at_rest, palette=True),
     Command("new", "Start a new chat", "ctrl+n", "new", label="new", when=at_rest, palette=True),
     Command("retry", "Answer the last question again, as a new version", "ctrl+r", "retry", when=can_retry, palette=True),
     Command("carry_on", "Go on with a reply that was cut off", slash="continue", when=can_continue, palette=True),
@@ -182,6 +185,14 @@ COMMANDS: tuple[Command, ...] = (
     Command("chats_delete", "Delete this chat", "d,delete", label="delete", where="chats"),
     Command("chats_undelete", "Bring back the chat that was deleted last", "u", label="bring back", where="chats"),
     Command("chats_leave", "Back to the chat", "escape", label="back", where="chats"),
+    Command("pick_use", "Use the chosen one", "enter", label="use", where="picker", bind=False),
+    Command("pick_try", "Write 32 tokens with it and measure", "t", label="try 32 tokens", where="picker"),
+    Command("pick_fetch", "Download it", "d", label="download", where="picker"),
+    Command("pick_fewer", "Draft fewer tokens per step", "left", where="picker"),
+    Command("pick_more", "Draft more tokens per step", "right", where="picker"),
+    Command("pick_blocked", "Show or hide those that cannot be used or seldom pay, with the reason", "b", label="all", where="picker"),
+    Command("pick_filter", "Filter by name", "slash", label="filter", where="picker"),
+    Command("pick_back", "Back to the chat; stops a trial", "escape", label="back", where="picker"),
     Command("steps_rejected", "All steps, or only those with a wrong draft", "r", label="wrong drafts only", where="steps"),
     Command("steps_copy", "Copy the steps as tab-separated values", "c", label="copy", where="steps"),
     Command("steps_back", "Back to the chat", "escape", label="back", where="steps"),
@@ -189,7 +200,8 @@ COMMANDS: tuple[Command, ...] = (
     Command("race_timed", "Run each lane three times, drawing only numbers: exact times", "b", label="timed", where="compare"),
     Command("race_drafters", "Choose the drafters of the lanes", "d", label="drafters", where="compare"),
     Command("race_prompt", "Change the prompt", "p", label="prompt", where="compare"),
-    Command("race_tokens", "More or fewer tokens", "plus,minus", where="compare", bind=False),
+    Command("race_longer", "Longer replies", "plus", where="compare"),
+    Command("race_shorter", "Shorter replies", "minus", where="compare"),
     Command("race_play", "Watch the race again, all lanes side by side", "r", label="replay", where="compare"),
     Command("race_use", "Take the drafter of this lane, and its reply into the chat", "u", label="use", where="compare"),
     Command("race_save", "Keep the result", "s", label="save", where="compare"),
@@ -202,8 +214,8 @@ COMMANDS: tuple[Command, ...] = (
     Command("bench_toggle", "Take the set or drafter, or leave it out", "space,enter", where="bench", bind=False),
     Command("bench_more", "One repeat more", "plus", label="repeats", where="bench"),
     Command("bench_fewer", "One repeat fewer", "minus", where="bench"),
-    Command("bench_longer", "Longer replies", "greater_than_sign", label="tokens", where="bench"),
-    Command("bench_shorter", "Shorter replies", "less_than_sign", where="bench"),
+    Command("bench_longer", "Longer replies", "right", label="tokens", where="bench"),
+    Command("bench_shorter", "Shorter replies", "left", where="bench"),
     Command("bench_copy", "Copy the report as Markdown", "y", label="copy", where="bench"),
     Command("bench_results", "Saved results", "l", label="results", where="bench"),
     Command("bench_back", "Stop, or go back", "escape", label="back", where="bench"),
@@ -220,7 +232,7 @@ BY_SLASH = {command.slash: command for command in COMMANDS if command.slash}
 _KEYS = {
     "slash": "/", "left_square_bracket": "[", "right_square_bracket": "]", "less_than_sign": "<", "greater_than_sign": ">",
     "space": "Space", "delete": "Del", "pageup": "PgUp", "pagedown": "PgDn", "escape": "Esc", "enter": "Enter", "tab": "Tab",
-    "up": "Up", "down": "Down", "home": "Home", "end": "End",
+    "up": "Up", "down": "Down", "left": "Left", "right": "Right", "home": "Home", "end": "End", "plus": "+", "minus": "-",
 }  # fmt: skip
 
 

@@ -1,0 +1,32 @@
+"""What a measurement on the screen starts from: the loaded target, what can be put beside it, the engine. No widgets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from app.bench import Plan
+from app.prompts import Prompt
+from engine.catalog.specs import ModelSpec
+from engine.client import Client
+from engine.protocol import Generate, LoadOptions, Ready
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """Nothing is loaded again: a measurement only swaps drafters, and the chat puts its own back afterwards."""
+
+    client: Client
+    target: ModelSpec
+    ready: Ready
+    load: LoadOptions
+    drafters: tuple[ModelSpec, ...]  # on this machine and made for the target; not plain decoding
+    drafter: ModelSpec  # the chat's own
+    prompt: str  # what the person would like to compare
+    template: Generate  # system prompt, rule, stop strings; without a prompt
+    method: str = "auto"
+    sets: tuple[str, ...] = ()  # where only some prompt sets can be answered (the demo)
+
+    def plan(self, prompts: tuple[Prompt, ...], drafters: tuple[ModelSpec, ...], tokens: int, repeat: int, *, again: bool) -> Plan:
+        """Greedy, without the chat's history; `again`: plain decoding at the end, too."""
+        template = replace(self.template, sampling=replace(self.template.sampling, temperature=0.0), max_tokens=tokens)
+        return Plan(self.target, drafters, prompts, template, self.load, self.method, repeat, seed=0, plain_again=again, ready=self.ready)
