@@ -102,7 +102,8 @@ def _expectations(target: Codec, drafter: Codec, mapping: VocabularyMap, pieces:
         result.append(f"{lost:,} tokens of {drafter.name} cannot be written with tokens of {target.name}; they are never drafted.")
     low = [f"{part} ({pieces[part]:.0%})" for part in calibration.PARTS if pieces[part] < LOW]
     if low:
-        result.append(f"Few tokens of {drafter.name} begin as {target.name} would go on in {', '.join(low)}: expect few drafts to be kept.")
+        words = f"Few tokens of {drafter.name} begin as {target.name} would go on in {', '.join(low)}"
+        result.append(f"{words}: expect few drafts to be kept there when sampling.")
     return result
 
 
