@@ -13,8 +13,8 @@ from engine.bridge.codec import Codec
 
 WINDOW_BYTES = 64  # of known text that a window may begin with; both sides of a step together stay under 512
 WINDOW_TOKENS = 32
-DRAFT_BYTES = 96  # a draft ends here
-STEP_BYTES = 512  # what a step may encode
+DRAFT_BYTES = 80  # a draft ends here
+TRANSLATE_BYTES = 224  # of a step's 512 may go into translating drafts
 
 
 def safe_start(text: bytes | bytearray, ends: Sequence[int], n: int | None = None) -> int:
@@ -96,7 +96,7 @@ class Follower:
         self.read = bytearray()  # the reply as the drafter reads it
         self.held = b""  # the beginning of a character at its end
         self.drafted = b""
-        self.changed = 0  # so many of the first ids are as they were when the owner last set this
+        self.changed = 0  # so many of the first ids are as they were when the owner last set this, drafted ones included
         self._codec = drafter
         self._lead = drafter.lead if at_start else b""
         self._ends: list[int] = []
@@ -109,6 +109,11 @@ class Follower:
     def encoded(self) -> int:
         """Bytes given to both encoders so far."""
         return self._encoded + self.line.encoded
+
+    @property
+    def plain(self) -> bool:
+        """Whether a drafted token's bytes are what it adds to the reply: not inside a character, nor at a start with a space of its own."""
+        return not self.held and (bool(self.read) or not (self._lead or self.line.lead))
 
     @property
     def behind(self) -> int:
@@ -169,6 +174,8 @@ class Follower:
 
     def put(self, token: int) -> None:
         """The drafter drafts one more of its ids, which must have bytes."""
+        if self.changed == len(self.ids):
+            self.changed += 1
         self.ids.append(token)
         self.drafted += self._codec.spell((token,))
         self._ends.append((self._ends[-1] if self._ends else 0) + len(self._codec.spell((token,))))

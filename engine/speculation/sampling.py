@@ -57,12 +57,12 @@ class Picker:
     def __init__(self, filters: Filters, seed: int, seen: Sequence[int] = ()) -> None:
         self.filters = filters
         self.seed = seed
-        self._seen: set[int] = set(seen)  # ids of prompt and reply, for the repetition penalty
+        self.seen: set[int] = set(seen)  # ids of prompt and reply, for the repetition penalty
 
     def see(self, tokens: Sequence[int]) -> None:
         """Committed tokens: they count for the repetition penalty from now on."""
         if self.filters.repeat_penalty != 1.0:
-            self._seen.update(tokens)
+            self.seen.update(tokens)
 
     def pick(self, logits: Tensor, rows: Sequence[Row], stream: int = noise.PICK) -> list[int]:
         """logits (M, V), one `Row` each -> M token ids."""
@@ -150,11 +150,11 @@ class Picker:
             return logits
         logits = logits.clone()
         vocab_size = logits.shape[-1]  # a drafter's may be smaller than the target's, whose ids these are
-        common = torch.tensor(sorted(i for i in self._seen if i < vocab_size), device=logits.device, dtype=torch.int64)
+        common = torch.tensor(sorted(i for i in self.seen if i < vocab_size), device=logits.device, dtype=torch.int64)
         values = logits[:, common]
         logits[:, common] = torch.where(values > 0, values / penalty, values * penalty)
         for r, row in enumerate(rows):
-            extra = torch.tensor(sorted(set(row.path) - self._seen), device=logits.device, dtype=torch.int64)
+            extra = torch.tensor(sorted(set(row.path) - self.seen), device=logits.device, dtype=torch.int64)
             values = logits[r, extra]
             logits[r, extra] = torch.where(values > 0, values / penalty, values * penalty)
         return logits

@@ -1,0 +1,154 @@
+"""A small model that reads the same conversation in its own tokens: the model, its cache, and its place in the reply.
+
+Methods that draft through the bridge between tokenizers are built on it. It renders the prompt with its own template, follows the reply by
+bytes, and gives logits for what comes next. Its cache always holds a beginning of prompt and followed ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from time import perf_counter
+
+import torch
+from torch import Tensor
+
+from engine.bridge.align import Follower
+from engine.bridge.codec import Codec
+from engine.decoder.target import LeanTarget
+from engine.drafters.model import CATCH_UP, common
+from engine.speculation.draft import Context, Question
+from engine.speculation.sampling import Filters, Picker
+
+Render = Callable[[Question], list[int]]  # the prompt in the drafter's own ids; EngineError where its template cannot
+LAZY_BYTES = 96  # so much of the reply may be left unread while nothing is drafted
+
+
+class NotFinite(Exception):
+    """The model's numbers are no numbers."""
+
+
+class Companion:
+    """See the module. One reply after the other: `begin`, then `extend` and `align` at each step."""
+
+    def __init__(self, runner: LeanTarget, render: Render, target: Codec, drafter: Codec) -> None:
+        self.runner = runner
+        self.target, self.drafter = target, drafter
+        self.render = render
+        self.follower = Follower(target, drafter)
+        self.own = Picker(Filters(), 0)  # its choice of the likeliest token, with the reply's penalty, in its own ids
+        self.bridge_s = 0.0  # time spent in translation since it was last taken
+        self.silenced = False  # its ends of turn are masked
+        self._prompt: list[int] = []
+        self._held: list[int] = []  # what the cache holds
+        self._counted = 0  # followed ids that `own` has seen
+        self._ends = torch.tensor(sorted(drafter.table.ends), dtype=torch.int64)
+
+    def begin(self, ctx: Context) -> None:
+        """Another reply, or the same from the middle: read the prompt and what was said so far. Raises EngineError from the template."""
+        question = ctx.question
+        self._prompt = self.render(question)
+        self.follower = Follower(self.target, self.drafter, at_start=question.raw is None and not question.carry_on)
+        self.silenced = False
+        with self.translating():
+            self.extend(ctx.ids[ctx.reply_start :])
+            self.follower.sync()
+        wanted = self._prompt + self.follower.ids
+        seen = wanted if ctx.picker.filters.repeat_penalty != 1.0 else ()
+        self.own = Picker(replace(ctx.picker.filters, temperature=0.0), ctx.picker.seed, seen)
+        self._back_to(common(self._held, wanted, 0, len(wanted) - 1))
+        self.follower.changed = self._counted = len(self.follower.ids)
+        if self.room() > 0:
+            self._read(ctx, wanted[len(self._held) : -1])
+
+    def extend(self, ids: list[int]) -> None:
+        """Committed target ids."""
+        self.follower.extend(ids)
+        if self.follower.behind > LAZY_BYTES:
+            self.follower.sync()
+
+    def room(self) -> int:
+        """Tokens that the model's context still has behind prompt and reply."""
+        return self.runner.context - len(self._prompt) - len(self.follower.ids)
+
+    def align(self, ctx: Context) -> bool:
+        """Be ready to draft behind the committed reply. False: the context is full, or there is nothing to go on from."""
+        follower = self.follower
+        with self.translating():
+            follower.sync()
+        total = len(self._prompt) + len(follower.ids)
+        if total == 0 or self.room() <= 0:
+            return False
+        self.own.see(follower.ids[min(self._counted, follower.changed) :])
+        self._counted = len(follower.ids)
+        self._back_to(min(len(self._held), len(self._prompt) + follower.changed, total - 1))
+        follower.changed = len(follower.ids)
+        missing = self._missing()
+        if len(missing) > CATCH_UP:
+            self._read(ctx, missing[:-1])
+        return not ctx.cancelled()
+
+    def logits(self) -> Tensor:
+        """Logits (D,) of the token behind everything that is followed and drafted. Raises NotFinite."""
+        missing = self._missing()
+        logits = self.runner.next(self._known(missing))[0]
+        self._held += missing
+        if self.silenced:
+            logits = logits.index_fill(0, self._ends.to(logits.device), -torch.inf)
+        if not torch.isfinite(logits.max()):
+            raise NotFinite
+        return logits
+
+    def fan(self, paths: list[tuple[int, ...]]) -> list[Tensor]:
+        """Logits (D,) behind each of some paths of ids that could come next; every path's beginning is among them, shorter ones first.
+        One pass; the cache stays as it is."""
+        rows = {(): 0} | {path: i + 1 for i, path in enumerate(paths)}
+        root = self._held[-1]
+        self.runner.truncate(len(self._held) - 1)
+        tokens = torch.tensor(self._known([root, *(path[-1] for path in paths)]))
+        logits = self.runner.verify(tokens, tuple(rows[path[:-1]] for path in paths))[1:]
+        self.runner.keep((0,))
+        if self.silenced:
+            logits = logits.index_fill(1, self._ends.to(logits.device), -torch.inf)
+        if not torch.isfinite(logits.max(dim=-1).values).all():
+            raise NotFinite
+        return list(logits)
+
+    def put(self, token: int) -> None:
+        """Draft an id; the next call of `logits` reads it."""
+        self.follower.put(token)
+
+    def reset(self) -> None:
+        """Forget what was read: it is not to be trusted."""
+        self._back_to(0)
+
+    @contextmanager
+    def translating(self) -> Iterator[None]:
+        """What happens in here is translation."""
+        begun = perf_counter()
+        yield
+        self.bridge_s += perf_counter() - begun
+
+    def take_bridge_s(self) -> float:
+        """Seconds of translation since the last call."""
+        taken, self.bridge_s = self.bridge_s, 0.0
+        return taken
+
+    def _missing(self) -> list[int]:
+        """Followed and drafted ids that the cache lacks; at least one."""
+        held = len(self._held) - len(self._prompt)
+        return self.follower.ids[held:] if held >= 0 else self._prompt[held:] + self.follower.ids
+
+    def _known(self, ids: list[int]) -> list[int]:
+        """Ids behind the model's table stand as another token: that can make a draft worse, never the text."""
+        most = self.runner.vocab_size
+        return ids if max(ids, default=0) < most else [i if i < most else 0 for i in ids]
+
+    def _back_to(self, length: int) -> None:
+        length = self.runner.truncate(max(length, 0))
+        del self._held[length:]
+
+    def _read(self, ctx: Context, ids: list[int]) -> None:
+        self.runner.prefill(self._known(ids), ctx.progress, ctx.cancelled)
+        self._held += ids[: self.runner.length - len(self._held)]

@@ -1,0 +1,60 @@
+"""SLEM: string-level exact match (Timor et al., ICML 2025, algorithm 2), in bytes.
+
+The drafter writes text in its own tokens; the target's encoder turns the new bytes into candidates, in the light of what stands before
+them. The law of a candidate is not known, so each is certain for the ratio rule: what the target draws must be equal. Above temperature 0
+the drafter still writes what it finds likeliest: p(best) is the most that a draft of certain tokens can be kept.
+"""
+
+from __future__ import annotations
+
+from engine.bridge.align import DRAFT_BYTES, TRANSLATE_BYTES, WINDOW_BYTES
+from engine.bridge.codec import Codec
+from engine.drafters.companion import Companion
+from engine.drafters.cross import Drafted
+from engine.speculation import noise
+from engine.speculation.draft import Context
+from engine.speculation.sampling import Picker, Row
+
+
+class Slem:
+    """See the module. `sampled`: draw the draft instead, for comparison."""
+
+    name = "slem"
+
+    def __init__(self, ends: dict[int, int], sampled: bool = False) -> None:
+        """`ends`: the drafter's end-of-turn ids, and the target's for each (`VocabularyMap.ends`)."""
+        self._ends = ends
+        self._sampled = sampled
+
+    def draft(self, side: Companion, ctx: Context, budget: int) -> Drafted:
+        """Draft until there are `budget` candidates; translate as often as a step may encode."""
+        follower, before = side.follower, side.follower.encoded
+        picker = Picker(ctx.picker.filters, ctx.picker.seed) if self._sampled else side.own
+        path: list[int] = []
+        end: int | None = None
+        tokens: list[int] = []
+        missing = budget
+        while missing > 0 and not ctx.cancelled():
+            stopped = False
+            for _ in range(missing):
+                token = picker.pick(side.logits()[None], [Row(ctx.next_index + len(path), tuple(path))], noise.PROPOSE)[0]
+                data = side.drafter.table.tokens[token]
+                if data is None or len(follower.drafted) + len(data) > DRAFT_BYTES:
+                    end = self._ends.get(token) if data is None else None
+                    stopped = True
+                    break
+                side.put(token)
+                path.append(token)
+                if side.room() <= 0:
+                    stopped = True
+                    break
+            with side.translating():
+                tokens = follower.candidates(end is not None)
+            missing = budget - len(tokens)
+            if stopped or follower.encoded - before + WINDOW_BYTES + len(follower.drafted) + missing > TRANSLATE_BYTES:
+                break
+        tokens = tokens[:budget]
+        begun = Codec.whole(follower.news) < len(follower.news) or (follower.held and not follower.news)
+        if end is None or len(tokens) == budget or begun:  # no turn ends inside a character
+            return Drafted(tokens)
+        return Drafted([*tokens, end], end=len(tokens))
