@@ -86,7 +86,7 @@ def facts(
         reasons.append(f"The vocabularies differ: {differs}.")
         own = f"this target's own temperature is {temperature:g}"
         reasons.append(f"auto takes {choice.greedy} at temperature 0 and {choice.sampled} above; {own}.")
-        reasons += _expectations(one, other, mapping, found["pieces"])
+        reasons += expectations(one, other, mapping, found["pieces"])
     return found
 
 
@@ -94,7 +94,7 @@ def _side(codec: Codec) -> Facts:
     return {"class": codec.table.kind, "size": len(codec.table.tokens), "mapped": codec.table.mapped}
 
 
-def _expectations(target: Codec, drafter: Codec, mapping: VocabularyMap, pieces: dict[str, float]) -> list[str]:
+def expectations(target: Codec, drafter: Codec, mapping: VocabularyMap, pieces: dict[str, float]) -> list[str]:
     """What is sound, but will cost speed."""
     result = []
     lost = drafter.table.mapped - int((mapping.first >= 0).sum())
