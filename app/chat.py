@@ -95,10 +95,15 @@ class Chat:
 
     def ask(self, prompt: str) -> Generate:
         """A new turn at the end, with what is attached."""
+        self.put(prompt)
+        return self.request()
+
+    def put(self, prompt: str) -> Turn:
+        """A new turn at the end, without asking for an answer."""
         turns = self.turns
         self._add(prompt, self.attached, self._end(turns[-1]) if turns else None)
         self.attached = ()
-        return self.request()
+        return self.turns[-1]
 
     def ask_instead(self, turn: Turn, prompt: str) -> Generate:
         """Another question in the place of this one; the old one and all that followed stay as a branch."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.database import Database
 from app.owners import is_alive
@@ -41,17 +41,17 @@ class Library(Database):
         with self._trouble():
             if not (text := text.strip()):
                 rows = self._db.execute(f"SELECT {columns} FROM chats c WHERE {alive} ORDER BY c.changed DESC LIMIT ?", (limit,))
-                return [Listed(*row) for row in rows]
+                return [Listed(*values) for values in rows]
             found = self._found(text)
-            rows = self._db.execute(f"SELECT {columns} FROM chats c WHERE {alive} ORDER BY c.changed DESC").fetchall()
-        listed = []
-        for row in rows:
-            if text.casefold() in row[2].casefold():
-                listed.append(Listed(*row))
-            elif row[0] in found:
-                message, where = found[row[0]]
-                listed.append(Listed(*row, excerpt=excerpt(where, text), message=message))
-        return listed[:limit]
+            every = self._db.execute(f"SELECT {columns} FROM chats c WHERE {alive} ORDER BY c.changed DESC").fetchall()
+        listed = [Listed(*values) for values in every]
+        listed = [chat for chat in listed if text.casefold() in chat.name.casefold() or chat.key in found][:limit]
+        return [
+            chat
+            if text.casefold() in chat.name.casefold()
+            else replace(chat, excerpt=excerpt(found[chat.key][1], text), message=found[chat.key][0])
+            for chat in listed
+        ]
 
     def _found(self, text: str) -> dict[int, tuple[int, str]]:
         """One message with this text for each chat that has some: the newest."""
@@ -62,7 +62,7 @@ class Library(Database):
             where, value = "m.key IN (SELECT rowid FROM search WHERE search MATCH ?)", phrase
         else:
             where, value = "m.text LIKE ? ESCAPE '!'", like
-        rows = self._db.execute(f"SELECT m.chat, m.key, m.text FROM messages m WHERE {where} ORDER BY m.key", (value,))
+        rows = self._db.execute(f"SELECT m.chat, m.key, m.text FROM messages m WHERE {where} ORDER BY m.created", (value,))
         return {chat: (key, found) for chat, key, found in rows}
 
     def _catch_up(self) -> None:
@@ -87,7 +87,7 @@ class Library(Database):
             rows = self._db.execute(
                 "SELECT key, parent, role, text, state, chosen, created, extra, trace FROM messages WHERE chat = ?", (key,)
             ).fetchall()
-        return ChatRow(*row), [MessageRow(*values[:5], bool(values[5]), *values[6:]) for values in rows]
+        return ChatRow(*row), [replace(message, chosen=bool(message.chosen)) for message in (MessageRow(*values) for values in rows)]
 
     def find(self, wanted: str) -> Listed:
         """The chat that a person means: "" is the last one, else a number, else words of a title."""
@@ -114,7 +114,7 @@ class Library(Database):
     def prompts(self, limit: int = 200) -> list[str]:
         """What was sent before, oldest first, without repetitions in a row."""
         with self._trouble():
-            rows = self._db.execute("SELECT text FROM messages WHERE role = 'user' ORDER BY key DESC LIMIT ?", (limit,)).fetchall()
+            rows = self._db.execute("SELECT text FROM messages WHERE role = 'user' ORDER BY created DESC LIMIT ?", (limit,)).fetchall()
         texts = [row[0] for row in reversed(rows) if row[0]]
         return [text for n, text in enumerate(texts) if n == 0 or texts[n - 1] != text]
 

@@ -6,12 +6,14 @@ Unknown words in the JSON of a row are left alone, missing ones get their defaul
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from app.chat import Chat
+from app.traces import pack
 from app.tree import Attachment, Fork, State, Turn, Version, everything
-from engine.protocol import Done, FinishReason, Memory, Sampling
+from engine.protocol import Done, FinishReason, Memory, Sampling, Step
 
 FINISH: tuple[FinishReason, ...] = ("stop", "length", "context", "cancelled")
 STATES: tuple[State, ...] = ("done", "streaming", "interrupted")
@@ -47,11 +49,14 @@ class MessageRow:
     trace: bytes = b""
 
 
+Row = MessageRow | Callable[[], MessageRow]  # a function makes its row later, on the saver's thread
+
+
 # --- to rows --------------------------------------------------------------------------------------------------------
 
 
 def settings(chat: Chat) -> dict[str, Any]:
-    """What a chat, or a preset, keeps beside its messages."""
+    """What a preset keeps, and a chat beside its messages."""
     return {
         "system": chat.system,
         "sampling": asdict(chat.sampling),
@@ -59,7 +64,6 @@ def settings(chat: Chat) -> dict[str, Any]:
         "k": chat.k,
         "max_tokens": chat.max_tokens,
         "think": chat.think,
-        "dropped": chat.dropped,
     }
 
 
@@ -67,7 +71,7 @@ def chat_row(chat: Chat) -> ChatRow:
     """The chat without its messages."""
     turns = chat.turns
     model = next((turn.answer.model for turn in reversed(turns) if turn.answer is not None and turn.answer.model), "")
-    text = json.dumps(settings(chat) | {"attached": [asdict(file) for file in chat.attached]}, ensure_ascii=False)
+    text = json.dumps(settings(chat) | {"dropped": chat.dropped, "attached": [asdict(file) for file in chat.attached]}, ensure_ascii=False)
     return ChatRow(chat.key, chat.title, chat.name, chat.created_s, model, len(turns), chat.draft, text, chat.number)
 
 
@@ -92,9 +96,9 @@ def version_row(version: Version, turn: Turn) -> MessageRow:
     return _row(version, turn, version.done, version.state, version is turn.answer, version.packed)
 
 
-def streaming_row(version: Version, turn: Turn, done: Done, trace: bytes) -> MessageRow:
+def streaming_row(version: Version, turn: Turn, done: Done, steps: tuple[Step, ...]) -> MessageRow:
     """An answer under way: `done` is how far it is, as if it were stopped now."""
-    return _row(version, turn, done, "streaming", True, trace)
+    return _row(version, turn, done, "streaming", True, pack(steps, done.tail))
 
 
 def _row(version: Version, turn: Turn, done: Done, state: str, chosen: bool, trace: bytes) -> MessageRow:

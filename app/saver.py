@@ -11,13 +11,12 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from app.saved import ChatRow, MessageRow
+from app.saved import ChatRow, Row
 from app.store import Store
 from engine.errors import EngineError
 from engine.logs import log_failure
 
 RETRY_S = 5.0
-Row = MessageRow | Callable[[], MessageRow]
 
 
 @dataclass(slots=True)
@@ -78,6 +77,15 @@ class Saver:
         """Whether everything up to this ticket is on the disk; waits for it, but not once there is a problem."""
         with self._change:
             return self._change.wait_for(lambda: self._written >= ticket or self.problem is not None, timeout_s) and self._written >= ticket
+
+    def wait_all(self, timeout_s: float) -> bool:
+        """The same for all that was put so far."""
+        return self.wait(self._put, timeout_s)
+
+    def failed(self, error: EngineError) -> None:
+        """Opening failed elsewhere."""
+        with self._change:
+            self.problem = error
 
     def close(self, timeout_s: float = 2.0) -> None:
         """Write what waits, and let the file go."""

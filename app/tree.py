@@ -125,27 +125,29 @@ class Version:
 
     def extended(self, done: Done, steps: tuple[Step, ...]) -> None:
         """It was continued: add what came. Step numbers and times go on."""
-        before = self.steps
-        index, at_s = (before[-1].index, before[-1].at_s) if before else (0, 0.0)
-        shifted = tuple(
-            replace(
-                step,
-                index=step.index + index,
-                at_s=step.at_s + at_s,
-                segments=tuple(replace(s, step=s.step + index) for s in step.segments),
-            )
-            for step in steps
-        )
-        if self.done.tail and shifted:  # what was held back at the first end is text now
-            shifted = (replace(shifted[0], segments=(*self.done.tail, *shifted[0].segments)), *shifted[1:])
-        tail = tuple(replace(s, step=s.step + index) for s in done.tail)
-        self.done = replace(
-            done,
-            text=self.done.text + done.text,
-            token_ids=self.done.token_ids + done.token_ids,
-            tail=tail if shifted else self.done.tail + tail,
-        )
-        self._steps = before + shifted
+        before, old = self.steps, self.done
+        last = before[-1] if before else None
+        shifted = [behind(step, last) for step in steps]
+        tail = tuple(replace(s, step=s.step + (last.index if last else 0)) for s in done.tail)
+        if shifted:
+            shifted[0] = with_tail(shifted[0], old.tail)
+        else:
+            tail = old.tail + tail
+        self.done = replace(done, text=old.text + done.text, token_ids=old.token_ids + done.token_ids, tail=tail)
+        self._steps = (*before, *shifted)
+
+
+def behind(step: Step, last: Step | None) -> Step:
+    """A step of a continued reply, numbered and timed on from the last one before."""
+    if last is None:
+        return step
+    segments = tuple(replace(segment, step=segment.step + last.index) for segment in step.segments)
+    return replace(step, index=step.index + last.index, at_s=step.at_s + last.at_s, segments=segments)
+
+
+def with_tail(step: Step, tail: tuple[Segment, ...]) -> Step:
+    """The first step of a continued reply, with what was held back at the first end: it is text now."""
+    return replace(step, segments=(*tail, *step.segments)) if tail else step
 
 
 @dataclass(eq=False, slots=True)

@@ -39,7 +39,7 @@ WORDS = {
     "think": [("fold", "one line"), ("show", "all of it")],
     "max": [("off", "to the end of the context")],
     "attach": [("off", "none")],
-    **dict.fromkeys(("topp", "topk", "minp", "penalty"), [("auto", "the model's own")]),
+    **{word: [("auto", "the model's own")] for word in ("topp", "topk", "minp", "penalty")},
     "system": [("off", "no system prompt")],
     "tokens": [("on", "where each piece came from"), ("off", "the text")],
     "stats": [("full", "the panel"), ("line", "one line"), ("off", "nothing")],
@@ -81,7 +81,7 @@ class ChatScreen(ChatCommands):
         """Load what was asked for, or offer what there is."""
         for text in self.options.notes:
             await self.note(text)
-        await self.resume()
+        self.run_worker(self.resume(), group="resume")
         if self.options.target is None:
             await self.first_start()
         else:

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
-
 from app.commands import Command
-from app.screens.chat_views import ChatViews
+from app.screens.chat_pickers import ChatPickers
 from app.screens.help import HelpScreen
-from app.screens.lists import drafter_list, model_list
 from app.widgets.panel import Panel
 from engine.catalog.specs import NONE
 
-LONGEST_DRAFT = 64
 
-
-class ChatCommands(ChatViews):
+class ChatCommands(ChatPickers):
     """The methods behind keys, slash commands and palette."""
 
     def usage(self, command: Command) -> None:
@@ -41,6 +35,8 @@ class ChatCommands(ChatViews):
             self.prompt.move_cursor(self.prompt.cursor_location)
         elif self.situation.generating or self.situation.loading:
             self.do_stop("")
+        elif self.editing is not None and focused is self.prompt:
+            self.leave_edit()
         else:
             self.prompt.focus()
 
@@ -57,23 +53,17 @@ class ChatCommands(ChatViews):
         else:
             self.toast("Ctrl+Q quits.")
 
-    def copy(self, text: str, what: str) -> None:
-        """To the clipboard, through the terminal, which does not say whether it did."""
-        self.app.copy_to_clipboard(text)
-        self.toast(f"{what}: {len(text):,} characters sent to the terminal's clipboard.")
-
     async def do_draft(self, argument: str) -> None:
         if not argument:
-            catalog = self.surroundings.catalog()
-            await self.panel(drafter_list(catalog, self.surroundings, self.loaded))
+            await self.pick_drafter()
             return
         await self.swap(NONE if argument.lower() == "off" else self.surroundings.catalog().drafter(argument))
 
     async def do_model(self, argument: str) -> None:
-        catalog = self.surroundings.catalog()
         if not argument:
-            await self.panel(model_list(catalog, self.surroundings, self.loaded))
+            await self.pick_target()
             return
+        catalog = self.surroundings.catalog()
         target = catalog.target(argument)
         await self.open_target(target, self.loaded.fitting(target, catalog.drafters_for(target)))
 
@@ -81,9 +71,12 @@ class ChatCommands(ChatViews):
         if self.held:
             self.toast("The question before waits for the model: Esc stops it.")
             return
+        self.forget_chat()
         self.chat.clear()
-        self.asked = self.before = None
+        self.asked = self.before = self.editing = None
         self.meter.cleared()
+        self.prompt.put("")
+        self.show_attached()
         await self.transcript.clear()
         self.prompt.focus()
 
@@ -91,55 +84,6 @@ class ChatCommands(ChatViews):
         if self.held:
             return
         await self.again()
-
-    def do_copy(self, argument: str) -> None:
-        if argument.lower() == "all":
-            self.copy(self.chat.markdown(), "The chat")
-        elif self.reply is not None and self.reply.exact:
-            self.copy(self.reply.exact, "The reply so far")
-        elif self.chat.last is not None:
-            self.copy(self.chat.last.text, "The last reply")
-
-    def do_k(self, argument: str) -> None:
-        if argument.lower() == "auto":
-            self.chat.k = None
-            self.toast("The number of drafted tokens is decided live again, from the next reply on.")
-        elif argument.isdecimal() and int(argument) <= LONGEST_DRAFT:
-            self.chat.k = int(argument)
-            self.toast(f"The next replies draft exactly {argument} tokens per step.")
-        else:
-            self.toast(f"/k takes a number from 0 to {LONGEST_DRAFT}, or auto.", "warning")
-
-    def do_temp(self, argument: str) -> None:
-        try:
-            value = None if argument.lower() == "auto" else float(argument)
-        except ValueError:
-            value = math.nan
-        if value is not None and not 0 <= value < math.inf:
-            self.toast("/temp takes a number of 0 or more, or auto for the model's own.", "warning")
-            return
-        self.chat.sampling = replace(self.chat.sampling, temperature=value)
-        self.toast(f"Temperature of the next replies: {'the model’s own' if value is None else f'{value:g}'}.")
-
-    def do_seed(self, argument: str) -> None:
-        if argument.lower() == "off":
-            self.chat.seed = None
-            self.toast("Each reply gets a fresh random seed.")
-        elif argument.isdecimal() and int(argument) < 2**63:
-            self.chat.seed = int(argument)
-            self.toast(f"Seed {argument}: the same questions get the same text, with any drafter.")
-        else:
-            self.toast("/seed takes a whole number below 2^63, or off.", "warning")
-
-    def do_system(self, argument: str) -> None:
-        if argument.lower() == "off":
-            self.chat.system = None
-            self.toast("No system prompt.")
-        elif argument:
-            self.chat.system = argument
-            self.toast("The system prompt counts from the next reply on.")
-        else:
-            self.toast(f"System prompt: {self.chat.system}" if self.chat.system else "There is no system prompt.")
 
     def do_page_up(self, argument: str) -> None:
         self.transcript.action_page_up()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from app.screens.chat_base import ChatBase
+from app.screens.chat_saving import SaveFlow
 from app.screens.failures import SHORT_CONTEXT, load_panel
 from app.screens.lists import in_use
 from app.screens.pull import PullScreen
@@ -14,7 +14,7 @@ from engine.errors import EngineError
 from engine.protocol import Failed, Load, LoadOptions, Ready, SwapDrafter
 
 
-class LoadFlow(ChatBase):
+class LoadFlow(SaveFlow):
     """From a wish to a loaded model, or to a panel that says why not."""
 
     failed_load: Load | SwapDrafter | None = None  # what the last failure panel is about

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from app.screens.chat_loads import LoadFlow
 from app.screens.failures import reply_panel
-from app.widgets.messages import Reply, Title, UserMessage
+from app.tree import Turn, Version, behind, with_tail
+from app.widgets.exchange import Exchange, show_numbers
+from app.widgets.reply import Reply
 from engine.catalog.specs import NONE
-from engine.protocol import Done, Failed, Generate, Prefill, Step
+from engine.protocol import Done, Failed, Generate, Prefill, Segment, Step
 
 
 class ReplyFlow(LoadFlow):
     """One reply at a time."""
 
-    asked: tuple[Title, UserMessage] | None = None  # the person's last message on the screen
+    asked: Exchange | None = None  # the turn that is answered, or waits for the model
     reply: Reply | None = None  # the reply under way
     before: Reply | None = None  # the version that it will replace
     ids: tuple[int, ...] = ()  # tokens of the reply under way
+    steps: list[Step]  # and its steps
+    begun: Version | None = None  # the answer that it continues
 
     async def send(self, text: str) -> None:
         """A question for the model; waits for the model where it is still loading."""
-        if not text.strip():
+        if not text.strip() and not self.chat.attached:
             return
         if self.chat.pending is not None:
             self.toast("A reply is being written: Esc stops it. Your text stays in the box.")
@@ -33,20 +37,29 @@ class ReplyFlow(LoadFlow):
                 return
             self.loaded.load(self.loaded.target)  # it was lost, for instance to an out-of-memory: load it again
         self.prompt.sent(text)
-        self.asked = await self.transcript.say(text)
+        edited, self.editing = self.editing, None
+        if edited is not None:
+            await self.transcript.show_from(self.chat.before(edited))
+        self.asked = await self.transcript.say(text, edited.attached if edited is not None else self.chat.attached)
         self.transcript.follow()
         if self.loaded.loading_target:
             self.held = True
-            self.held_text = text
+            self.held_text, self.held_instead = text, edited
         else:
-            await self.start(self.chat.ask(text))
+            await self.ask(text, edited)
         self.wake()
+
+    async def ask(self, text: str, instead: Turn | None) -> None:
+        """Put a question into the conversation, and start the answer."""
+        request = self.chat.ask(text) if instead is None else self.chat.ask_instead(instead, text)
+        self.show_box()
+        await self.start(request)
 
     async def release(self) -> None:
         """The model is there: send the question that waited."""
         if self.held:
             self.held = False
-            await self.start(self.chat.ask(self.held_text))
+            await self.ask(self.held_text, self.held_instead)
 
     async def give_back(self) -> None:
         """The model did not come: the question that waited goes back into the box."""
@@ -57,24 +70,42 @@ class ReplyFlow(LoadFlow):
     async def start(self, request: Generate) -> None:
         """Send, and open the place where the reply will be."""
         assert self.loaded.ready is not None
-        self.ids = ()
-        self.reply = Reply(self.loaded.ready.target)
-        await self.show(self.reply)
-        self.meter.asked()
+        assert self.chat.answering is not None
+        turn, target = self.chat.answering, self.loaded.ready.target
+        self.ids, self.steps = (), []
+        self.begun = turn.answer if request.carry_on else None
+        if self.asked is None or self.asked.turn is not turn:
+            if self.asked is None or self.asked.turn is not None:
+                self.asked = await self.transcript.reveal(turn)
+            assert self.asked is not None
+            self.transcript.answers(self.asked, [*self.chat.before(turn), turn])
+        self.before = self.asked.reply
+        self.reply = Reply(target, opened=target in self.thinkers and self.begun is None, unfolded=self.chat.think == "show")
+        if self.begun is not None:
+            self.reply.begin(self.begun)
+        await self.asked.put(self.reply)
+        self.transcript.show_reply(self.asked)
+        self.meter.asked((request.messages, request.sampling, request.max_tokens))
+        await self.keep_first(turn)
         self.client.send(request)
         self.wake()
 
-    async def again(self) -> None:
-        """Another version of the last answer."""
-        replies = list(self.query(Reply))
-        self.before = replies[-1] if replies and self.chat.turns[-1].replies else None
-        if self.before is not None:
-            self.before.display = False
-        await self.start(self.chat.request())
+    async def again(self, turn: Turn | None = None) -> None:
+        """Another version of an answer, by default the last; what followed the old one stays with it."""
+        turn = turn or self.chat.turns[-1]
+        await self.transcript.show_from([*self.chat.before(turn), turn])
+        self.asked = None
+        await self.start(self.chat.request(turn=turn))
+
+    async def go_on(self) -> None:
+        """Continue the last answer, which was cut off."""
+        self.asked = None
+        await self.transcript.to_end()
+        await self.start(self.chat.carry_on())
 
     async def take_reply(self, events: list[Prefill | Step | Done | Failed]) -> None:
         """Everything that has come for the reply under way, drawn at once."""
-        text = ""
+        new: list[Segment] = []
         last: Done | Failed | None = None
         for event in events:
             if self.chat.pending is None or event.reply != self.chat.pending.reply:
@@ -83,86 +114,115 @@ class ReplyFlow(LoadFlow):
                 self.meter.reading(event)
             elif isinstance(event, Step):
                 self.meter.step(event)
-                if self.reply is not None:
-                    self.reply.record.add(event)
-                text += "".join(segment.text for segment in event.segments)
                 self.ids += tuple(token for segment in event.segments for token in segment.token_ids)
+                self.steps.append(event)
+                new += self._record(event)
             else:
                 last = event
-        if self.reply is not None and text:
-            self.reply.feed(text)
+        if self.reply is not None and any(segment.text for segment in new):
+            self.reply.feed(new)
             if self.tokens_on:
                 await self.reply.show_tokens(True)
             if last is None:
                 view = self.transcript  # a reader who is at the end sees no more than one screen of the open block
                 await (self.reply.paint() if view.below else self.reply.paint(view.size.height))
+                self.keep_streaming(self.whole(self.so_far(self._new_text(), self.ids), self.begun), tuple(self.reply.record.steps))
             self.meter.visible()
         if isinstance(last, Done):
             await self.done(last)
         elif last is not None:
             await self.failed(last)
 
+    def _record(self, step: Step) -> tuple[Segment, ...]:
+        """Put a step into the reply's record; a continued reply counts on. Returns the pieces that are new."""
+        if self.reply is None:
+            return step.segments
+        if self.begun is not None:
+            step = behind(step, self.begun.steps[-1] if self.begun.steps else None)
+        kept = with_tail(step, self.begun.done.tail) if self.begun is not None and len(self.steps) == 1 else step
+        self.reply.record.add(kept)
+        return step.segments
+
+    def _new_text(self) -> str:
+        """What this request has brought so far."""
+        assert self.reply is not None
+        return self.reply.exact[len(self.begun.text) if self.begun is not None else 0 :]
+
     async def done(self, event: Done) -> None:
         """The reply has ended; what was stopped is kept."""
         assert self.reply is not None
+        assert self.chat.version is not None
+        assert self.loaded.ready is not None
         self.meter.done(event)
         reply, self.reply = self.reply, None
-        reply.record.finish(event)
-        if not self.chat.finished(event):
-            await reply.remove()
-            await self.unanswered()
+        version, text = self.chat.version, self.whole(event, self.begun).text
+        if not self.chat.finished(event, tuple(self.steps), self.loaded.ready.target):
+            await self._withdraw(reply)
             self.toast("Stopped before the first word.")
             return
-        version = len(self.chat.turns[-1].replies)
-        await reply.finish(event.text, self._foot(event))
-        reply.title.numbers(self._numbers(event, version))
+        reply.record.finish(event)
+        reply.version = version
+        version.numbers = self._numbers(event)
+        await reply.finish(text, self._foot(event, len(version.done.token_ids)))
+        show_numbers(reply, version)
+        if reply.thoughts.late:
+            self.thinkers.add(version.model)
         if self.before is not None:
             await self.before.remove()
-            self.before = None
+        self.before = self.begun = None
+        self.keep(version)
         await self.transcript.cheapen()
+
+    async def _withdraw(self, reply: Reply) -> None:
+        """The reply under way is nothing: what was there before is there again."""
+        await reply.remove()
+        if self.asked is not None:
+            self.asked.reply = self.before
+        if self.before is not None:
+            self.before.display = True
+        await self.unanswered()
 
     async def failed(self, event: Failed) -> None:
         """The reply will not come; what there is of it is kept as a stopped one."""
         assert self.reply is not None
-        assert self.chat.pending is not None
         assert self.loaded.ready is not None
-        reply, pending, ready = self.reply, self.chat.pending, self.loaded.ready
-        self.loaded.lost(event)
-        if reply.exact:
-            memory, method, drafter = ready.memory, ready.method, ready.drafter
-            await self.done(
-                Done(
-                    reply=pending.reply, finish_reason="cancelled", text=reply.exact, token_ids=self.ids, stop_id=None, seed=pending.seed,
-                    prompt_tokens=self.meter.prompt_tokens, reused_tokens=0, prefill_s=0.0, sampling=pending.sampling, plain_s=None,
-                    memory=memory, method=method, drafter=drafter,
-                )
-            )  # fmt: skip
+        reply, drafting = self.reply, self.loaded.ready.method != "none"
+        so_far = self.so_far(self._new_text(), self.ids)
+        panel = reply_panel(event, drafting=drafting)
+        if so_far.text:
+            await self.done(so_far)
             reply.foot("Broken off by the error below. What is here is kept.")
+            self.loaded.lost(event)
         else:
+            self.loaded.lost(event)
             self.reply = None
             self.meter.gave_up()
             self.chat.failed()
-            await reply.remove()
-        panel = reply_panel(event, drafting=ready.method != "none")
-        if not any(choice.name == "trim" for choice in panel.choices):
-            await self.unanswered()  # else the question waits for a yes or no
+            if any(choice.name == "trim" for choice in panel.choices):  # the question waits for a yes or no
+                await reply.remove()
+                if self.asked is not None:
+                    self.asked.reply = self.before
+            else:
+                await self._withdraw(reply)
         await self.panel(panel)
 
     async def unanswered(self) -> None:
         """Take the question back, or show the older version of its answer again."""
         if self.before is not None:
             self.before.display = True
-            self.before = None
+        self.before = self.begun = None
         text = self.chat.take_back()
         if text is not None:
             await self.restore(text)
+        await self.transcript.show_from(self.chat.turns)
+        self.keep()
 
     async def restore(self, text: str) -> None:
         """Back into the box, unless the person has begun something new there; Up brings it back then."""
         if self.asked is not None:
-            for widget in self.asked:
-                await widget.remove()
+            await self.asked.remove()
             self.asked = None
+        self.show_attached()
         if not self.prompt.text:
             self.prompt.put(text)
 
@@ -176,24 +236,24 @@ class ReplyFlow(LoadFlow):
             await self.swap(NONE)
 
     held_text = ""
+    held_instead: Turn | None = None
 
-    def _foot(self, event: Done) -> str:
+    def _foot(self, event: Done, tokens: int) -> str:
         parts = []
         if event.trimmed:
             what = "The oldest message is" if event.trimmed == 1 else f"The {event.trimmed} oldest messages are"
             parts.append(f"{what} no longer sent to the model: the context was too short.")
         if event.finish_reason == "length":
-            parts.append(f"Ended after {len(event.token_ids):,} tokens, the limit that was set.")
+            parts.append(f"Ended after {tokens:,} tokens, the limit that was set. /continue goes on.")
         elif event.finish_reason == "context":
             parts.append("Ended because the context is full. ^N starts a new chat.")
         elif event.finish_reason == "cancelled":
-            parts.append(f"Stopped by you after {len(event.token_ids):,} tokens. Kept. ^R answers again.")
+            parts.append(f"Stopped by you after {tokens:,} tokens. Kept. ^R answers again, /continue goes on.")
         return " ".join(parts)
 
-    def _numbers(self, event: Done, version: int) -> str:
+    def _numbers(self, event: Done) -> str:
         now = self.meter.numbers()
         parts = [f"{now.average:.0f} tok/s"] if now.average else []
         parts += [f"τ {now.tau:.1f}"] if now.tau else []
-        parts += [f"{now.speedup:.1f}x est"] if now.speedup else []
-        parts += [f"version {version}"] if version > 1 else []
+        parts += [f"{now.speedup:.1f}x{'' if now.measured else ' est'}"] if now.speedup else []
         return " · ".join([*parts, f"seed {event.seed}"])

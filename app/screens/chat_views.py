@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.screens.chat_replies import ReplyFlow
+from app.screens.chat_settings import ChatSettings
 from app.screens.steps import StepsScreen
 from app.widgets.reply import Reply
 
@@ -10,7 +10,7 @@ STATS = ("line", "full", "off")
 BESIDE_COLUMNS, BELOW_ROWS = 110, 22  # where there is room for the panel
 
 
-class ChatViews(ReplyFlow):
+class ChatViews(ChatSettings):
     """The methods behind the keys that change what is seen."""
 
     async def do_tokens(self, argument: str) -> None:

@@ -37,9 +37,10 @@ class HeaderBar(Line):
     def __init__(self) -> None:
         super().__init__()
         self._shown: tuple[str, ...] = ("no model",)
+        self._chat: tuple[str, bool] = ("", False)
 
-    def show(self, ready: Ready | None, loading: str = "", k: int | None = None) -> None:
-        """What is loaded, or the name of what is being loaded."""
+    def show(self, ready: Ready | None, loading: str = "", k: int | None = None, title: str = "", *, unsaved: bool = False) -> None:
+        """What is loaded, or the name of what is being loaded; the chat's title, and whether saving fails."""
         if loading:
             shown: tuple[str, ...] = ("loading", one_line(loading))
         elif ready is None:
@@ -47,12 +48,16 @@ class HeaderBar(Line):
         else:
             drafter = one_line(ready.drafter) + (f" k={k}" if k is not None and ready.method != "none" else "")
             shown = ("ready", one_line(ready.target), ready.quant, drafter)
-        if shown != self._shown:
-            self._shown = shown
+        chat = (one_line(title), unsaved)
+        if (shown, chat) != (self._shown, self._chat):
+            self._shown, self._chat = shown, chat
             self.refresh()
 
     def line(self, width: int) -> Content:
-        left = Content.styled(" specchat", "bold")
+        title, unsaved = self._chat
+        left = Content.assemble(
+            (" specchat", "bold"), ("  NOT SAVED", "bold $text-error") if unsaved else "", f"  {title}" if title else ""
+        )
         match self._shown:
             case ("loading", name):
                 right = Content(f"loading {name} ")

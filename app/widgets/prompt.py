@@ -51,6 +51,10 @@ class Prompt(TextArea):
         self._back, self._draft = 0, ""
         self.text = ""
 
+    def remember(self, prompts: list[str]) -> None:
+        """What was sent in earlier sessions."""
+        self._sent = [*prompts, *self._sent]
+
     def walk(self, step: int) -> None:
         """One prompt back (-1) or forward (1); the unsent text is kept at the near end."""
         back = self._back - step

@@ -12,16 +12,19 @@ from textual.pilot import Pilot
 
 from app.chat import ChatOptions
 from app.screens.chat import ChatScreen
+from app.store import Store
 from app.surroundings import Surroundings
 from app.tui import SpecChat
-from app.widgets.messages import Note, Reply, UserMessage
+from app.widgets.messages import Note, UserMessage
 from app.widgets.panel import Panel
+from app.widgets.reply import Reply
 from engine.catalog.catalog import Catalog, Defaults, Offer
 from engine.catalog.hardware import Hardware
 from engine.catalog.progress import Progress
 from engine.catalog.specs import NGRAM, ModelSpec
+from engine.catalog.vocabulary import Relation
 from engine.errors import EngineError
-from engine.protocol import Generate
+from engine.protocol import Generate, LoadOptions
 from engine.replay import ReplayClient, Trace, load_trace, scripted
 from engine.trace import Timed
 
@@ -37,7 +40,8 @@ SHORT = "A short answer, *said* quickly.\n\nAnd a second paragraph."
 class Machine(Surroundings):
     """A machine whose disk and network are a set of names. `hold` keeps a download waiting."""
 
-    def __init__(self, on_disk: tuple[str, ...] = ("big", "tiny", "small")) -> None:
+    def __init__(self, on_disk: tuple[str, ...] = ("big", "tiny", "small"), chats: Path | None = None) -> None:
+        self.chats = chats  # the database of chats; None = in memory
         self.disk = set(on_disk)
         self.pulled: list[str] = []
         self.hold = threading.Event()
@@ -68,6 +72,31 @@ class Machine(Surroundings):
         self.pulled.append(spec.name)
         self.disk.add(spec.name)
         return Path(spec.name)
+
+    def open_store(self) -> Store:
+        return Store(self.chats)
+
+    def disk_use(self, spec: ModelSpec) -> int:
+        return spec.size if spec.name in self.disk else 0
+
+    def disk_free(self) -> int:
+        return 214_000_000_000
+
+    def remove(self, spec: ModelSpec) -> int:
+        self.disk.discard(spec.name)
+        return spec.size
+
+    def free(self, device: str) -> tuple[int, int]:
+        return 4_000_000_000, 16_000_000_000
+
+    def need(self, spec: ModelSpec, options: LoadOptions, *, beside: bool) -> int:
+        return round(spec.params * 1e9)
+
+    def recall(self, target: str, quant: str, device: str) -> dict[str, float]:
+        return {"ngram": 1.31} if (target, quant, device) == ("big", "nf4", "cpu") else {}
+
+    def relation(self, one: ModelSpec, other: ModelSpec) -> tuple[Relation, str]:
+        return ("other", "90 of 100 ids differ") if other.name == "tiny" else ("same", "151,936 ids, all equal")
 
     def remember(self, target: ModelSpec, drafter: ModelSpec | None) -> str | None:
         self.remembered.append((target.name, drafter.name if drafter else None))
