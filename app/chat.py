@@ -7,7 +7,7 @@ of the database and back.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
 from app.seeds import reply_seed
@@ -76,6 +76,16 @@ class Chat:
         self.pending: Generate | None = None
         self.answering: Turn | None = None  # the turn that `pending` answers
         self.version: Version | None = None  # the answer under way; not yet in the tree unless it is continued
+
+    def insist(self) -> None:
+        """What the command line said goes over what a saved chat says."""
+        said = self._options
+        given = {f.name: value for f in fields(Sampling) if (value := getattr(said.sampling, f.name)) is not None}
+        self.sampling = replace(self.sampling, **given)
+        self.seed = self.seed if said.seed is None else said.seed
+        self.k = self.k if said.k is None else said.k
+        self.max_tokens = self.max_tokens if said.max_tokens is None else said.max_tokens
+        self.system = self.system if said.system is None else said.system
 
     def clear(self) -> None:
         """A new chat; the settings stay."""

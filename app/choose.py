@@ -56,7 +56,7 @@ def _reference(spec: ModelSpec, said: str) -> str:
     return said if spec.path is None or spec.name == said else str(spec.path.absolute())
 
 
-def chat_options(options: Options) -> ChatOptions:
+def chat_options(options: Options, resume: str | None = None) -> ChatOptions:
     """The same options for the screen. A broken models.toml of the person's own costs its entries, not the chat."""
     from app.chat import ChatOptions
 
@@ -84,6 +84,7 @@ def chat_options(options: Options) -> ChatOptions:
         system=options.system,
         offline=options.offline,
         notes=notes,
+        resume=resume,
     )
 
 

@@ -42,6 +42,10 @@ def _version(wanted: bool) -> None:
 def chat(
     ctx: typer.Context,
     options: Options,
+    last: Annotated[bool, typer.Option("--continue", help="Open the last chat.")] = False,
+    saved: Annotated[
+        str | None, typer.Option("--chat", metavar="CHAT", help="Open a saved chat: its number, or words of its title.")
+    ] = None,
     json: Annotated[bool, JSON_FLAG] = False,
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
 ) -> None:
@@ -49,12 +53,17 @@ def chat(
 
     Without a command it opens the chat; text piped into it is answered as `specchat run` does.
     """
+    if last and saved is not None:
+        raise UsageError("Use --continue or --chat, not both.")
+    resume = "" if last else saved
     if ctx.invoked_subcommand is not None:
+        if resume is not None:
+            raise UsageError("--continue and --chat open a chat; they have no meaning with a command.")
         return
     from app.console import is_terminal
 
     if is_terminal(sys.stdin) and is_terminal(sys.stdout) and not json:
-        raise typer.Exit(_open_chat(options))
+        raise typer.Exit(_open_chat(options, resume))
     from app.run import full_prompt, run
 
     prompt = None if is_terminal(sys.stdin) else full_prompt(None, options.raw)
@@ -63,13 +72,13 @@ def chat(
     raise typer.Exit(run(options, prompt, as_json=json))
 
 
-def _open_chat(options: Options) -> int:
+def _open_chat(options: Options, resume: str | None) -> int:
     if options.raw:
         raise UsageError("--raw has no meaning in the chat. Use: specchat run --raw 'PROMPT'.")
     from app.choose import chat_options
     from app.tui import run_chat
 
-    return int(run_chat(chat_options(options)) or 0)
+    return int(run_chat(chat_options(options, resume)) or 0)
 
 
 def run(

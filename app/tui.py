@@ -74,4 +74,6 @@ def run_chat(options: ChatOptions, client: Client | None = None, surroundings: S
         code = app.run()
     finally:
         app.client.close(2.0)
+    if app.chat_screen.chat.number:
+        print(f"`specchat --chat {app.chat_screen.chat.number}` opens this chat again.", file=sys.stderr)
     return app.return_code or code or 0

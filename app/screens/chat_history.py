@@ -36,6 +36,7 @@ class ChatHistory(ChatTree):
         try:
             if self.options.resume is not None:
                 await self.open_chat(store.find(self.options.resume).key)
+                self.chat.insist()
             elif interrupted:
                 await self.open_chat(interrupted[0])
                 self.toast("The last time the program ended in the middle of a reply. ^N begins a new chat.")
