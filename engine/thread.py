@@ -187,7 +187,7 @@ class Engine:
         return context, drafter, notes
 
     def _drafter_fit(self, drafter: ModelSpec, options: LoadOptions, context: int, device: torch.device) -> fit.Fit | None:
-        path = registry.hub.locate(drafter) if drafter.kind == "model" else None
+        path = registry.hub.locate(drafter) if drafter.kind in ("model", "heads") else None
         if path is None:
             return None
         own = str(resolve_device(options.draft_device)) if options.draft_device != "auto" else str(device)
@@ -208,7 +208,13 @@ class Engine:
         if session.target.max_nodes == 0 and drafter.kind != "none":
             notes, drafter = (f"Without a drafter: {self._spec.name} cannot take back tokens.",), NONE
         beside = registry.Beside(
-            self._spec, opened.tokenizer, session.target.vocab_size, session.target.context, opened.device, opened.scheme
+            self._spec,
+            opened.tokenizer,
+            session.target.vocab_size,
+            session.target.context,
+            opened.device,
+            opened.scheme,
+            opened.sampling.temperature or 0.0,
         )
         device = opened.device if self._options.draft_device == "auto" else resolve_device(self._options.draft_device)
         built = registry.build(drafter, method, beside, device, self._options, self._progress, lambda: self._stopper.stopped(number))

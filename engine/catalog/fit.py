@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import psutil
 
-from engine.catalog import hardware, headers, needed
+from engine.catalog import hardware, head_shape, headers, needed
 from engine.catalog.progress import human
 from engine.errors import EngineError
 
@@ -25,6 +25,7 @@ RESERVE = 500_000_000
 ROOM = 1_000_000_000  # more than this left over: fits; less: tight
 LIBRARIES = {"cuda": 700_000_000, "cpu": 400_000_000, "mps": 400_000_000}
 CHUNK = 512  # tokens of a prompt that go through at once
+PACKING = 16 * (1 << 22)  # bytes at work while a block of draft-head weights is packed
 ROWS = 16  # rows of logits in a verify, at most in the default setting
 ELSEWHERE = ("vision", "visual", "audio", "multi_modal", "mm_projector", "mtp.")  # parts that a text chat does not load
 Verdict = Literal["fits", "tight", "no"]
@@ -62,9 +63,11 @@ class Fit:
 
 
 def estimate(path: Path, *, quant: str = "auto", head: str = "auto", context: int = 4096, device: str = "auto") -> Fit:
-    """Memory for the model at `path` (a folder or a .gguf file). Schemes and device may be "auto"."""
+    """Memory for the model or the draft heads at `path` (a folder or a .gguf file). Schemes and device may be "auto"."""
     kind = _kind(device)
     quant = default_quant(kind) if quant == "auto" else quant
+    if needed.is_heads(path):
+        return _heads(head_shape.of_folder(path), quant, context, kind)
     if head == "auto":
         head = quant if quant not in ("nf4", "int8") else "int8" if kind == "cpu" else "bf16"
     model = _from_gguf(path) if path.is_file() else _from_folder(path)
@@ -76,6 +79,16 @@ def estimate(path: Path, *, quant: str = "auto", head: str = "auto", context: in
     full = sum(wide * per for per, window in zip(model.kv_per_token, model.windows, strict=True) if not window)
     work = wide * CHUNK * (4 * model.hidden + 3 * model.inner) + 4 * 3 * ROWS * model.vocab + LIBRARIES[kind]
     return Fit(round(weights), sum(kv), work, context, full, quant)
+
+
+def _heads(heads: head_shape.HeadShape, quant: str, context: int, kind: str) -> Fit:
+    """Draft heads: all matrices in one scheme, an LM head of their own too. Packing needs room for one piece twice, and for a block."""
+    wide = 4 if quant == "fp32" else 2
+    weights = heads.body * BITS[quant] / 8 + (heads.embedding * wide if kind != "cpu" else 0)
+    packing = heads.largest * BITS[quant] / 8 + PACKING
+    passing = wide * CHUNK * (4 * heads.hidden + 3 * heads.inner) + 4 * 3 * ROWS * heads.vocab
+    per_token = wide * heads.kv_per_token
+    return Fit(round(weights), per_token * context, round(max(packing, passing)) + LIBRARIES[kind], context, per_token, quant)
 
 
 def without_libraries(fit: Fit, device: str = "auto") -> Fit:

@@ -28,6 +28,7 @@ BIN_INDEX = "pytorch_model.bin.index.json"  # of older repositories, which have 
 # Weight files of draft heads, the best first; a repository may hold several copies of one and the same
 HEADS_OWN = ("hydra_lm_head.safetensors", "medusa_lm_head.safetensors", "hydra_lm_head.pt", "medusa_lm_head.pt")
 HEADS_PLAIN = ("model.safetensors", "pytorch_model.bin")
+HEAD_TENSOR = re.compile(r"(?:^|\.)(?:fc\.weight|midlayer\..*|hydra_mlp\..*|\d+\.\d+\.linear\.weight)$")
 SHARD = re.compile(r"(?:pytorch_)?model-\d+-of-(\d+)\.(safetensors|bin)")
 
 
@@ -66,9 +67,9 @@ def choose(names: Iterable[str], repo: str, kind: str = "model", file: str | Non
 
 def lacking(folder: Path, kind: str = "model") -> list[str]:
     """Names of needed files that a folder does not have; empty when it is complete."""
-    there = [f.name for f in folder.iterdir() if f.exists()]
-    if kind == "heads" or looks_like_heads(there):
-        return [] if _heads(there) else ["head weights (.safetensors, .bin or .pt)"]
+    if kind == "heads" or is_heads(folder):
+        there = _heads(f.name for f in folder.iterdir() if f.exists())
+        return [] if there else ["head weights (.safetensors, .bin or .pt)"]
     lack = [] if (folder / "config.json").exists() else ["config.json"]
     if not any((folder / name).exists() for name in TOKENIZERS):
         lack.append("tokenizer.json")
@@ -79,6 +80,17 @@ def looks_like_heads(names: Iterable[str]) -> bool:
     """Are these the files of draft heads? Heads have weights and no tokenizer; a model has both."""
     names = set(names)
     return bool(names & set(HEADS_OWN)) or (not names & set(TOKENIZERS) and not names & {INDEX, BIN_INDEX} and bool(_heads(names)))
+
+
+def is_heads(folder: Path) -> bool:
+    """Does this folder hold draft heads? By the names of its files and, where they leave it open, of its tensors."""
+    names = [f.name for f in folder.iterdir() if f.exists()] if folder.is_dir() else []
+    if not looks_like_heads(names) or set(names) & set(HEADS_OWN):
+        return bool(set(names) & set(HEADS_OWN))
+    try:
+        return any(HEAD_TENSOR.search(name) for name in contents(folder / _heads(names)[0]))
+    except EngineError:  # damaged: only the names of the files can tell
+        return True
 
 
 def head_files(folder: Path) -> list[str]:
@@ -124,7 +136,7 @@ def contents(file: Path) -> dict[str, headers.Shape]:
 
 def weights(folder: Path, kind: str = "model") -> list[str]:
     """Names of the weight files that a complete folder has."""
-    if kind == "heads" or looks_like_heads(f.name for f in folder.iterdir() if f.exists()):
+    if kind == "heads" or is_heads(folder):
         return head_files(folder)
     return shards(folder)
 

@@ -43,9 +43,7 @@ def locate(spec: ModelSpec) -> Path | None:
 def settled(spec: ModelSpec) -> ModelSpec:
     """The same entry; what was named by a hub id or a folder, and turns out to be draft heads, gets their kind."""
     found = locate(spec) if spec.kind == "model" and spec.role == "drafter" else None
-    if found is None or not found.is_dir() or not needed.looks_like_heads(f.name for f in found.iterdir()):
-        return spec
-    return replace(spec, kind="heads")
+    return replace(spec, kind="heads") if found is not None and needed.is_heads(found) else spec
 
 
 def remove(spec: ModelSpec) -> int:

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import torch
 
-from engine.catalog import catalog, hub, measured
+from engine.catalog import bindings, catalog, hub, measured, stored
 from engine.catalog.specs import NGRAM, NONE, ModelSpec
 from engine.decoder.load import load_weights
 from engine.decoder.target import LeanTarget
 from engine.decoder.tokenizer import Tokenizer, difference, load_tokenizer
+from engine.drafters.bridged import METHODS, Pair
 from engine.drafters.model import ModelDrafter
 from engine.drafters.ngram import LONG, Ngram
 from engine.drafters.stacked import Stacked
@@ -21,6 +22,7 @@ from engine.protocol import LoadOptions
 from engine.speculation.draft import Drafter
 
 LARGEST_SHARE = 0.5  # `auto` never takes a drafter of more than this share of the target's size
+SAME_PAYS, BRIDGED_PAYS = 1.4, 1.25  # what a very small drafter with the same vocabulary, or another one, is expected to bring
 Progress = Callable[[str, int, int], None]
 
 
@@ -34,6 +36,7 @@ class Beside:
     context: int
     device: torch.device
     quant: str
+    temperature: float = 0.0  # of a reply without wishes of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +77,17 @@ def build(
         assert built.drafter is not None
         front = Ngram("ngram", LONG, NGRAM.max_match)  # only where it has a long match
         return Built(Stacked([front, built.drafter]), built.quant, notes + built.notes)
+    spec = stored.settled(spec)  # by a folder or a hub id: only its files say what it is
     if spec.kind == "heads":
+        bindings.require(spec, beside.spec)
         raise EngineError(
             f"{spec.name} is a set of draft heads, which this version cannot run.",
             "Choose a small model as drafter, or ngram.",
             kind="architecture",
         )
-    _only(method, "model", spec)
-    return _model(spec, beside, device, options, progress, cancelled)
+    if method not in METHODS:
+        _only(method, "model", spec)
+    return _model(spec, method, beside, device, options, progress, cancelled)
 
 
 def _only(method: str, own: str, spec: ModelSpec) -> None:
@@ -93,6 +99,7 @@ def _only(method: str, own: str, spec: ModelSpec) -> None:
 
 def _model(
     spec: ModelSpec,
+    method: str,
     beside: Beside,
     device: torch.device,
     options: LoadOptions,
@@ -101,19 +108,31 @@ def _model(
 ) -> Built:
     path = where(spec)
     tokenizer = load_tokenizer(path, spec.template)
-    reason = difference(beside.tokenizer, tokenizer)
-    if reason is not None:
-        raise EngineError(
-            f"{spec.name} has another vocabulary than {beside.spec.name}: {reason}.",
-            "A drafter with another tokenizer needs the bridge between tokenizers, which this version lacks. "
-            "Choose one of the same family, or ngram.",
-            kind="vocabulary",
-        )
+    pair = _pair(spec, method, beside, tokenizer, path)
     notes: list[str] = []
     quant = options.draft_quant if options.draft_quant != "auto" else beside.quant
     weights = load_weights(path, device=device, quant=quant, head="auto", progress=progress, cancelled=cancelled, note=notes.append)
     runner = LeanTarget(weights, min(beside.context, weights.config.max_position))
-    return Built(ModelDrafter(spec.name, runner, beside.vocab_size), weights.scheme, tuple(notes))
+    if pair is None:
+        return Built(ModelDrafter(spec.name, runner, beside.vocab_size), weights.scheme, tuple(notes))
+    drafter = pair.drafts(method, runner, beside.temperature)
+    notes += pair.notes(method, hub.locate(beside.spec), path, runner, beside.context)
+    return Built(drafter, weights.scheme, tuple(notes))
+
+
+def _pair(spec: ModelSpec, method: str, beside: Beside, tokenizer: Tokenizer, path: Path) -> Pair | None:
+    """The bridge between two tokenizers, where one is needed or wished for."""
+    if method not in METHODS:
+        reason = difference(beside.tokenizer, tokenizer)
+        if reason is None:
+            return None
+        if method == "model":
+            raise EngineError(
+                f"{spec.name} has another vocabulary than {beside.spec.name}: {reason}.",
+                "Leave out --method model: drafts are then translated from one tokenizer to the other.",
+                kind="vocabulary",
+            )
+    return Pair(beside.spec, beside.tokenizer, beside.vocab_size, spec, tokenizer, path)
 
 
 def where(spec: ModelSpec) -> Path:
@@ -137,20 +156,26 @@ def choose(beside: Beside) -> tuple[ModelSpec, tuple[str, ...]]:
     for spec in candidates:
         if spec.kind != "model" or (beside.spec.params and spec.params > LARGEST_SHARE * beside.spec.params):
             continue
-        expected = speedups.get(f"ngram+{spec.name}", speedups.get(spec.name, 1.4 - spec.params / (beside.spec.params or 1e3)))
-        if expected <= best[0]:
+        share = spec.params / (beside.spec.params or 1e3)
+        known = speedups.get(f"ngram+{spec.name}", speedups.get(spec.name))
+        if (known or SAME_PAYS - share) <= best[0]:
             continue
-        if _shares_vocabulary(spec, beside):
+        same = _shares_vocabulary(spec, beside)
+        expected = known or (SAME_PAYS - share if same else BRIDGED_PAYS - 2 * share)
+        if same is not None and expected > best[0]:
             best = (expected, spec)
     return best[1], ()
 
 
-def _shares_vocabulary(spec: ModelSpec, beside: Beside) -> bool:
+def _shares_vocabulary(spec: ModelSpec, beside: Beside) -> bool | None:
+    """Whether drafts need no translation; None where the model is not here or cannot draft at all."""
     path = hub.locate(spec)
+    if path is None:
+        return None
     try:
-        return path is not None and difference(beside.tokenizer, load_tokenizer(path, spec.template)) is None
-    except EngineError:  # a damaged one is no choice
-        return False
+        return _pair(spec, "auto", beside, load_tokenizer(path, spec.template), path) is None
+    except EngineError:  # a damaged one, or one that is not sound, is no choice
+        return None
 
 
 def describe(drafter: Drafter | None) -> tuple[str, str]:

@@ -10,6 +10,7 @@ from engine.catalog.bindings import blocked, require
 from engine.catalog.catalog import Catalog, builtin
 from engine.catalog.specs import NGRAM, ModelSpec
 from engine.errors import EngineError
+from tests.engine.catalog.fakes import safetensors_bytes
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +79,8 @@ def test_a_folder_of_heads_is_known_by_its_files(known: Catalog, tmp_path: Path)
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "medusa_lm_head.pt").write_bytes(b"")
     assert known.drafter(str(tmp_path)).kind == "heads"
-    (tmp_path / "medusa_lm_head.pt").rename(tmp_path / "model.safetensors")
+    (tmp_path / "medusa_lm_head.pt").unlink()
+    (tmp_path / "model.safetensors").write_bytes(safetensors_bytes({"fc.weight": (4, 8)}))
     assert known.drafter(str(tmp_path)).kind == "heads"
     (tmp_path / "tokenizer.json").write_text("{}")
     assert known.drafter(str(tmp_path)).kind == "model"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from engine.catalog import fit, hardware
 from engine.catalog.fit import Fit, check, estimate, verdict
@@ -180,3 +181,62 @@ def test_available(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_libraries(tmp_path: Path) -> None:
     found = estimate(folder(tmp_path), quant="nf4", device="cpu")
     assert fit.without_libraries(found, "cpu").work == WORK
+
+
+# --- draft heads
+
+
+def heads_folder(tmp_path: Path, tensors: dict[str, tuple[int, ...]]) -> Path:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_bytes(safetensors_bytes(tensors))
+    return tmp_path
+
+
+EAGLE = {
+    "embed_tokens.weight": (VOCAB, HIDDEN),
+    "fc.weight": (HIDDEN, 2 * HIDDEN),
+    "fc.bias": (HIDDEN,),
+    **{f"layers.0.self_attn.{name}_proj.weight": LAYER[name] for name in "qkvo"},
+    **{f"layers.0.mlp.{name}_proj.weight": LAYER[name] for name in ("gate", "up", "down")},
+    "layers.0.post_attention_layernorm.weight": (HIDDEN,),
+}
+
+
+def test_heads_by_hand(tmp_path: Path) -> None:
+    path = heads_folder(tmp_path, EAGLE)
+    body = BODY // LAYERS + HIDDEN * 2 * HIDDEN
+    found = estimate(path, quant="nf4", context=1000, device="cpu")
+    assert found.weights == round(body * 4.5 / 8)  # its embedding is mapped from disk
+    assert found.kv == 1000 * PER_TOKEN // LAYERS
+    assert found.kv_full == PER_TOKEN // LAYERS
+    gate_up = 2 * INNER * HIDDEN
+    assert fit.without_libraries(found, "cpu").work == round(gate_up * 4.5 / 8 + fit.PACKING)
+    assert estimate(path, quant="nf4", context=1000, device="cuda").weights == round(body * 4.5 / 8) + 2 * TABLE
+    sizes = [estimate(path, quant=quant, device="cpu").weights for quant in ("nf4", "int8", "bf16", "fp32")]
+    assert sizes == [round(body * bits / 8) for bits in (4.5, 8, 16, 32)]
+
+
+def test_heads_without_attention_keep_nothing(tmp_path: Path) -> None:
+    tensors: dict[str, tuple[int, ...]] = {}
+    for i in range(5):
+        tensors |= {f"{i}.0.linear.weight": (HIDDEN, HIDDEN), f"{i}.0.linear.bias": (HIDDEN,), f"{i}.1.weight": (VOCAB, HIDDEN)}
+    found = estimate(heads_folder(tmp_path, tensors), quant="int8", context=1000, device="cpu")
+    assert found.weights == 5 * (HIDDEN * HIDDEN + TABLE)
+    assert found.kv == 0
+
+
+def test_a_repeated_block_and_unused_tensors_cost_nothing(tmp_path: Path) -> None:
+    """As PyTorch saves them: one storage under several names."""
+    block, table = torch.zeros(HIDDEN, HIDDEN), torch.zeros(VOCAB, HIDDEN)
+    tensors = {f"hydra_mlp.0.{j}.linear.weight": block for j in (3, 5, 7)} | {"hydra_lm_head.0.1.weight": table}
+    unused = {"input_embed_fn.weight": table.clone(), "prefix_embeding_layer.embed_tokens.weight": table.clone()}
+    torch.save(tensors | unused, tmp_path / "hydra_lm_head.pt")
+    assert estimate(tmp_path, quant="int8", device="cpu").weights == HIDDEN * HIDDEN + TABLE
+
+
+def test_damaged_heads(tmp_path: Path) -> None:
+    path = heads_folder(tmp_path, EAGLE)
+    whole = (path / "model.safetensors").read_bytes()
+    (path / "model.safetensors").write_bytes(whole[:-10])
+    with pytest.raises(EngineError, match="damaged"):
+        estimate(path)

@@ -15,7 +15,7 @@ from engine.catalog.hub import locate, pull
 from engine.catalog.specs import ModelSpec
 from engine.catalog.stored import settled
 from engine.errors import EngineError
-from tests.engine.catalog.fakes import FakeHub
+from tests.engine.catalog.fakes import FakeHub, safetensors_bytes
 
 TINY = ModelSpec("tiny", repo="org/tiny")
 
@@ -35,7 +35,7 @@ def test_heads(hub: FakeHub) -> None:
 
 def test_heads_by_a_mere_hub_id(hub: FakeHub) -> None:
     """Nobody said that they are heads: weights without a tokenizer say so."""
-    hub.files = {"config.json": b"{}", "README.md": b"", "pytorch_model.bin": checkpoint(a=torch.zeros(4, 4))}
+    hub.files = {"config.json": b"{}", "README.md": b"", "pytorch_model.bin": checkpoint(**{"fc.weight": torch.zeros(4, 8)})}
     spec = ModelSpec("org/tiny", "drafter", repo="org/tiny")
     assert settled(spec).kind == "model"
     path = pull(spec)
@@ -43,6 +43,17 @@ def test_heads_by_a_mere_hub_id(hub: FakeHub) -> None:
     assert settled(spec).kind == "heads"
     assert builtin().drafter("org/tiny").kind == "heads"
     assert settled(ModelSpec("org/tiny", repo="org/tiny")).kind == "model"  # a target is none
+
+
+def test_a_model_without_a_tokenizer_is_not_taken_for_heads(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_bytes(safetensors_bytes({"model.layers.0.self_attn.q_proj.weight": (4, 4)}))
+    assert not needed.is_heads(tmp_path)
+    assert needed.lacking(tmp_path) == ["tokenizer.json"]
+    for name in ("fc.weight", "module.midlayer.mlp.up_proj.weight", "hydra_mlp.0.1.linear.weight", "0.0.linear.weight"):
+        (tmp_path / "model.safetensors").write_bytes(safetensors_bytes({name: (4, 4)}))
+        assert needed.is_heads(tmp_path)
+        assert needed.lacking(tmp_path) == []
 
 
 def test_damaged_heads_are_fetched_again_and_unsafe_ones_are_not(hub: FakeHub) -> None:
