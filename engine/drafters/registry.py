@@ -68,7 +68,7 @@ def build(
         if best.kind != "model":
             return replace(build(best, "auto", beside, device, options), notes=notes)
         try:
-            built = build(best, "auto", beside, device, options, progress, cancelled)
+            built = build(best, method if method in METHODS else "auto", beside, device, options, progress, cancelled)
         except EngineError as error:
             if error.kind == "cancelled":
                 raise

@@ -14,12 +14,16 @@ class Stacked:
         assert parts
         self.parts = tuple(parts)
         self.name = "+".join(part.name for part in parts)
-        self.method = parts[-1].method
         self.needs = Needs(
             taps=tuple(sorted({tap for part in parts for tap in part.needs.taps})),
             final=any(part.needs.final for part in parts),
             max_nodes=max(part.needs.max_nodes for part in parts),
         )
+
+    @property
+    def method(self) -> str:
+        """That of the last part, which may change from reply to reply."""
+        return self.parts[-1].method
 
     def sync(self, ctx: Context) -> None:
         """Every part catches up."""

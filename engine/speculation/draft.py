@@ -118,8 +118,11 @@ class Drafter(Protocol):
     """Proposes; never decides. All its state must follow from the committed ids."""
 
     name: str
-    method: str
     needs: Needs
+
+    @property
+    def method(self) -> str:
+        """How it drafts, for people; of one that chooses per reply, that of the last."""
 
     def sync(self, ctx: Context) -> None:
         """Catch up with the committed ids: first turn, another prompt, hot swap."""

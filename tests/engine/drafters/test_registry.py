@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from engine.catalog import measured
 from engine.catalog.specs import AUTO, NGRAM, NONE, ModelSpec
 from engine.decoder.tokenizer import load_tokenizer
 from engine.drafters import registry
+from engine.drafters.cross import Cross
 from engine.drafters.model import ModelDrafter
 from engine.drafters.ngram import Ngram
 from engine.drafters.registry import Beside, build, choose, describe
@@ -79,7 +82,7 @@ def test_a_model_of_the_same_family(beside: Beside, models: dict[str, Path], hom
 
 def test_what_does_not_go_together_is_said(beside: Beside, models: dict[str, Path], home: Path) -> None:
     cases = [
-        (spec_of(models["stranger"], "drafter"), "auto", "vocabulary", "stranger has another vocabulary than target: id"),
+        (spec_of(models["stranger"], "drafter"), "model", "vocabulary", "stranger has another vocabulary than target: id"),
         (spec_of(models["small"], "drafter"), "ngram", "config", "The method ngram does not go with the drafter small"),
         (NGRAM, "model", "config", "The method model does not go with the drafter ngram"),
         (ModelSpec("gone", role="drafter", repo="somebody/gone"), "auto", "missing_weights", "gone is not on this machine"),
@@ -94,6 +97,42 @@ def test_what_does_not_go_together_is_said(beside: Beside, models: dict[str, Pat
     assert "pull gone" not in caught.value.hint  # a folder cannot be pulled
 
 
+@pytest.mark.parametrize("method", ["auto", "slem", "tli", "pf", "slrs"])
+def test_a_model_with_another_vocabulary_drafts_through_the_bridge(
+    beside: Beside, models: dict[str, Path], home: Path, method: str
+) -> None:
+    built = build(spec_of(models["stranger"], "drafter", params=0.1), method, beside, CPU, PLAIN)
+    assert isinstance(built.drafter, Cross)
+    assert describe(built.drafter) == ("stranger", "slem" if method == "auto" else method)
+    assert built.drafter.side.runner.context == 500
+    warm = build(spec_of(models["stranger"], "drafter"), method, replace(beside, temperature=0.7), CPU, PLAIN)
+    assert describe(warm.drafter) == ("stranger", "pf" if method == "auto" else method)
+    assert build(spec_of(models["small"], "drafter"), method, beside, CPU, PLAIN).drafter.method == (  # type: ignore[union-attr]
+        "model" if method == "auto" else method
+    )
+
+
+def test_a_pair_that_is_unwise_is_allowed_and_says_what_to_expect(beside: Beside, models: dict[str, Path], home: Path) -> None:
+    large = spec_of(models["stranger"], "drafter", params=0.9)
+    notes = build(large, "auto", replace(beside, context=2500), CPU, PLAIN).notes
+    assert any("90% of the size of target" in note for note in notes)
+    assert any("2,048 tokens at most" in note for note in notes)
+    assert not any("size" in note for note in build(replace(large, params=0.1), "auto", beside, CPU, PLAIN).notes)
+
+
+def test_a_pair_that_is_not_sound_is_refused_with_the_reason(beside: Beside, models: dict[str, Path], home: Path) -> None:
+    lower = tiny_model(home / "lower", 5, shift=3)
+    file = lower / "tokenizer.json"
+    whole = json.loads(file.read_text())
+    file.write_text(json.dumps(whole | {"normalizer": {"type": "Lowercase"}}))
+    with pytest.raises(EngineError) as caught:
+        build(spec_of(lower, "drafter"), "auto", beside, CPU, PLAIN)
+    assert caught.value.kind == "vocabulary"
+    assert "lower cannot be drafter beside another tokenizer: its tokenizer rewrites texts" in caught.value.message
+    entries(home, lower=(lower, 0.1))
+    assert choose(beside)[0].name == "ngram"
+
+
 # --- auto ---------------------------------------------------------------------------------------------------------------
 
 
@@ -104,6 +143,19 @@ def test_auto_takes_what_is_on_disk_with_the_look_up_in_front(beside: Beside, mo
     assert describe(built.drafter) == ("ngram+small", "model")
     assert list(built.drafter.parts[0]._lengths)[-1] == registry.LONG  # type: ignore[attr-defined]
     assert built.quant == "fp32"
+
+
+def test_auto_takes_a_stranger_where_no_relative_is_there(beside: Beside, models: dict[str, Path], home: Path) -> None:
+    entries(home, stranger=(models["stranger"], 0.1))
+    built = build(AUTO, "auto", beside, CPU, PLAIN)
+    assert describe(built.drafter) == ("ngram+stranger", "slem")
+    assert describe(build(AUTO, "tli", beside, CPU, PLAIN).drafter) == ("ngram+stranger", "tli")
+    entries(home, stranger=(models["stranger"], 0.3))  # too large to pay for the detour
+    assert choose(beside)[0].name == "ngram"
+    measured.remember("target", "ngram+stranger", "fp32", "cpu", 1.5, 500)
+    assert choose(beside)[0].name == "stranger"
+    entries(home, stranger=(models["stranger"], 0.3), small=(models["small"], 0.2))
+    assert choose(beside)[0].name == "stranger"  # what was measured counts more than what is hoped for
 
 
 def test_auto_without_anything_is_the_look_up(beside: Beside, home: Path) -> None:
