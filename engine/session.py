@@ -15,15 +15,17 @@ import torch
 
 from engine.drafters.model import common
 from engine.errors import EngineError
-from engine.protocol import Done, Event, FinishReason, Generate, Memory, Message, Notice, Prefill, Sampling, Segment, Step, Weigh
+from engine.protocol import Done, Event, FinishReason, Generate, Loading, Memory, Message, Notice, Prefill, Sampling, Segment, Step, Weigh
 from engine.speculation.control import Controller
-from engine.speculation.draft import Context, Drafter, Question
+from engine.speculation.draft import Context, Drafter, Needs, Question
 from engine.speculation.loop import Emitted, Limits, StepResult, generate
 from engine.speculation.sampling import Filters, Picker
 from engine.stats import Tally
 from engine.text import Detokenizer
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from engine.decoder.target import Target
     from engine.decoder.tokenizer import Tokenizer
 
@@ -65,7 +67,7 @@ class Session:
 
         emit(Prefill(command.reply, reused, len(prompt), reused))
         self._ids = list(prompt)  # before anything is read: whatever ends the reading, the cache holds a beginning of these
-        whole = self.target.prefill(prompt[reused:-1], progress, cancelled)
+        whole = self._read(prompt, reused, progress, cancelled)
         ctx = Context(
             self._ids,
             len(prompt),
@@ -75,6 +77,7 @@ class Session:
             with_laws=command.verify == "ratio" and not filters.greedy,
             cancelled=cancelled,
             question=_question(command, trimmed),
+            tell=self.control.notices.append,
         )
         synced: Drafter | None = None
 
@@ -82,8 +85,10 @@ class Session:
             nonlocal synced
             between()
             if self.loaded.drafter is not None and self.loaded.drafter is not synced:
+                self._catch_up(self.loaded.drafter, ctx, emit)
                 self.loaded.drafter.sync(ctx)
             synced = self.loaded.drafter
+            self.target.needs = synced.needs if synced is not None else Needs()
             self._limit(command)
             for text in self.control.take_notices():
                 emit(Notice(text, command.reply))
@@ -130,6 +135,39 @@ class Session:
         logits = self.target.verify(torch.tensor(ids[-1:]), ())[0]  # (V,)
         self.target.truncate(len(ids) - 1)
         return tuple(logits[list(command.tokens)].tolist())
+
+    def _read(self, prompt: list[int], reused: int, progress: Callable[[int, int], None], cancelled: Callable[[], bool]) -> bool:
+        """Read the prompt but its last token. A drafter that reads hidden states gets them on the way; those of the part that is in the
+        cache, but that it has not seen, are worked out once more. False when cancelled."""
+        drafter = self.loaded.drafter
+        reader = drafter.needs.reader if drafter is not None else None
+        if drafter is None or reader is None:
+            return self.target.prefill(prompt[reused:-1], progress, cancelled)
+        self.target.needs = drafter.needs
+        held = reader.rewind(prompt)
+
+        def sink(start: int, taps: Tensor) -> None:
+            reader.absorb(prompt, start, taps)
+
+        if held < reused and not self.target.reread(prompt[:reused], held, sink, None, cancelled):
+            return False
+        return self.target.prefill(prompt[reused:-1], progress, cancelled, sink)
+
+    def _catch_up(self, drafter: Drafter, ctx: Context, emit: Emit) -> None:
+        """A drafter that reads hidden states and comes into a text that was read without it: those of the whole text, from the cache."""
+        reader = drafter.needs.reader
+        if reader is None:
+            return
+        self.target.needs = drafter.needs
+        held, end = reader.rewind(ctx.ids), len(ctx.ids) - 1
+        if held < end:
+            self.target.reread(
+                ctx.ids[:-1],
+                held,
+                lambda start, taps: reader.absorb(ctx.ids, start, taps),
+                lambda done, total: emit(Loading(f"{drafter.name} reads the text", done, total, "tokens")),
+                ctx.cancelled,
+            )
 
     def _limit(self, command: Generate) -> None:
         """How much may be drafted in this reply."""
