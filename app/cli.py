@@ -46,6 +46,7 @@ def chat(
     saved: Annotated[
         str | None, typer.Option("--chat", metavar="CHAT", help="Open a saved chat: its number, or words of its title.")
     ] = None,
+    demo: Annotated[bool, typer.Option("--demo", help="Look around without a model: a recording behind the same screens.")] = False,
     json: Annotated[bool, JSON_FLAG] = False,
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
 ) -> None:
@@ -57,12 +58,19 @@ def chat(
         raise UsageError("Use --continue or --chat, not both.")
     resume = "" if last else saved
     if ctx.invoked_subcommand is not None:
+        if demo:
+            raise UsageError("--demo opens the chat; it has no meaning with a command.")
         if resume is not None:
             raise UsageError("--continue and --chat open a chat; they have no meaning with a command.")
         return
     from app.console import is_terminal
 
-    if is_terminal(sys.stdin) and is_terminal(sys.stdout) and not json:
+    terminal = is_terminal(sys.stdin) and is_terminal(sys.stdout) and not json
+    if demo:
+        if not terminal:
+            raise UsageError("--demo needs a terminal.")
+        raise typer.Exit(_open_demo())
+    if terminal:
         raise typer.Exit(_open_chat(options, resume))
     from app.run import full_prompt, run
 
@@ -70,6 +78,13 @@ def chat(
     if prompt is None:
         raise UsageError("The chat needs a terminal, and no text came on standard input. Use: specchat run 'PROMPT'.")
     raise typer.Exit(run(options, prompt, as_json=json))
+
+
+def _open_demo() -> int:
+    from app.demo import demo
+    from app.tui import run_chat
+
+    return int(run_chat(*demo()) or 0)
 
 
 def _open_chat(options: Options, resume: str | None) -> int:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.agreement import agreement, as_object
 from app.bench import Plan, Progress, Result, Run, measure
 from app.driver import Driver
 from app.report import Report, as_report
-from engine.protocol import Segment
+from engine.protocol import Segment, Step
 
 MOST = 3  # drafters beside plain decoding
 
@@ -29,6 +29,11 @@ def compare(plan: Plan, driver: Driver, progress: Callable[[Progress], None] = l
     lanes = agreement(result, None if result.stopped else driver.weigh)
     text = next((lane.runs[0].answer.done.text for lane in result.lanes if lane.runs), "")
     return Compared(result, as_report(result, "compare") | {"agreement": as_object(result, lanes), "text": text})
+
+
+def whole_steps(run: Run) -> tuple[Step, ...]:
+    """The steps of a reply with their pieces."""
+    return tuple(replace(step, segments=segments) for step, (_, segments) in zip(run.steps, timeline(run), strict=True))
 
 
 def timeline(run: Run) -> list[tuple[float, tuple[Segment, ...]]]:

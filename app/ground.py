@@ -8,7 +8,7 @@ from app.bench import Plan
 from app.prompts import Prompt
 from engine.catalog.specs import ModelSpec
 from engine.client import Client
-from engine.protocol import Generate, LoadOptions, Ready
+from engine.protocol import Generate, LoadOptions, Message, Ready
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +23,14 @@ class Ground:
     drafter: ModelSpec  # the chat's own
     prompt: str  # what the person would like to compare
     template: Generate  # system prompt, rule, stop strings; without a prompt
+    history: tuple[Message, ...] = ()  # the turns before the prompt that is compared
     method: str = "auto"
-    sets: tuple[str, ...] = ()  # where only some prompt sets can be answered (the demo)
+    sets: tuple[str, ...] = ()  # where only some prompt sets can be answered
+    demo: bool = False  # the numbers are recorded ones
 
-    def plan(self, prompts: tuple[Prompt, ...], drafters: tuple[ModelSpec, ...], tokens: int, repeat: int, *, again: bool) -> Plan:
-        """Greedy, without the chat's history; `again`: plain decoding at the end, too."""
-        template = replace(self.template, sampling=replace(self.template.sampling, temperature=0.0), max_tokens=tokens)
-        return Plan(self.target, drafters, prompts, template, self.load, self.method, repeat, seed=0, plain_again=again, ready=self.ready)
+    def plan(self, prompts: tuple[Prompt, ...], drafters: tuple[ModelSpec, ...], tokens: int, repeat: int, *, bench: bool) -> Plan:
+        """Greedy. A benchmark runs plain decoding at the end, too, and leaves the chat's history out."""
+        history = () if bench else self.history
+        greedy = replace(self.template.sampling, temperature=0.0)
+        template = replace(self.template, sampling=greedy, max_tokens=tokens, messages=(*self.template.messages, *history))
+        return Plan(self.target, drafters, prompts, template, self.load, self.method, repeat, seed=0, plain_again=bench, ready=self.ready)

@@ -63,16 +63,16 @@ def settings_line(report: Report) -> str:
     settings, machine = report["settings"], report["machine"]
     gpus = machine.get("gpus") or []
     where = gpus[0]["name"] if gpus and str(settings["device"]).startswith("cuda") else machine.get("cpu") or settings["device"]
-    temperature = settings["sampling"]["temperature"]
+    temperature, torch = settings["sampling"]["temperature"], report["versions"].get("torch")
     parts = [
         f"{settings['target']} {settings['quant'] or ''}".strip(),
         str(where),
-        f"torch {report['versions'].get('torch')}",
+        f"torch {torch}" if torch else "",
         "greedy" if temperature == 0 else f"temperature {temperature}, seed {settings['seed']}",
         f"max {settings['max_tokens']} tokens",
         f"{len(settings['prompts'])} prompts x {settings['repeat']}" if len(settings["prompts"]) > 1 else "1 prompt",
     ]
-    return " · ".join(parts)
+    return " · ".join(part for part in parts if part)
 
 
 def as_markdown(report: Report) -> str:

@@ -20,6 +20,7 @@ from engine.logs import log_failure
 from engine.protocol import Prefill, Segment, Step
 from engine.stats import Tally
 
+DEMO_NOTE = "DEMO: recorded numbers of another machine."
 State = Literal["waiting", "loading", "running", "done", "failed"]
 
 
@@ -43,7 +44,7 @@ class LaneView:
 class Runner:
     """One measurement."""
 
-    def __init__(self, client: Client, plan: Plan, kind: Literal["bench", "compare"]) -> None:
+    def __init__(self, client: Client, plan: Plan, kind: Literal["bench", "compare"], *, demo: bool = False) -> None:
         names = [*(spec.name for spec in plan.drafters), *(["none, last"] if plan.plain_again else [])]
         self.plan = plan
         self.lanes = [LaneView(name) for name in ("none, first" if plan.plain_again else "none", *names)]
@@ -51,7 +52,7 @@ class Runner:
         self.result: Result | None = None
         self.report: Report | None = None
         self.error: EngineError | None = None
-        self._kind = kind
+        self._kind, self._demo = kind, demo
         self._interrupt = Interrupt()
         self._driver = Driver(client, self._interrupt)
         self._thread = threading.Thread(target=self._run, name=f"specchat-{kind}", daemon=True)
@@ -86,6 +87,8 @@ class Runner:
             else:
                 self.result = measure(self.plan, self._driver, self._watch)
                 self.report = as_report(self.result)
+            if self._demo:
+                self.report |= {"demo": True, "machine": {}, "versions": {}, "notes": [DEMO_NOTE, *self.report["notes"]]}
             self._end(self.result)
         except EngineError as error:
             self.error = error

@@ -28,6 +28,10 @@ WITHOUT_FILES = ("none", "ngram", "auto")
 class Surroundings:
     """The real machine; tests replace single methods."""
 
+    demo = False  # a recording: nothing is kept
+    suggestions: tuple[str, ...] = ()  # questions to begin with
+    sets: tuple[str, ...] = ()  # prompt sets that can be measured; () = all
+
     def catalog(self) -> Catalog:
         """All known models. A broken models.toml of the person's own costs its entries; the start has said so."""
         from engine.catalog.catalog import builtin, load

@@ -39,7 +39,10 @@ class SpecChat(App[int]):
         super().__init__()
         self.animation_level = "none"
         self.client = client if client is not None else EngineClient()
-        self.chat_screen = ChatScreen(self.client, options, surroundings or Surroundings())
+        surroundings = surroundings or Surroundings()
+        if surroundings.demo:
+            self.title = f"{self.TITLE} DEMO"
+        self.chat_screen = ChatScreen(self.client, options, surroundings)
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Colours of our own, for dark and for light themes."""
@@ -74,6 +77,6 @@ def run_chat(options: ChatOptions, client: Client | None = None, surroundings: S
         code = app.run()
     finally:
         app.client.close(2.0)
-    if app.chat_screen.chat.number:
+    if app.chat_screen.chat.number and not app.chat_screen.surroundings.demo:
         print(f"`specchat --chat {app.chat_screen.chat.number}` opens this chat again.", file=sys.stderr)
     return app.return_code or code or 0

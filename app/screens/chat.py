@@ -86,6 +86,7 @@ class ChatScreen(ChatCommands):
             await self.first_start()
         else:
             await self.open_target(self.options.target, offers=True)
+        self.suggest()
         self.show_lines()
 
     # --- from the engine ---------------------------------------------------------------------------------------------
@@ -97,6 +98,10 @@ class ChatScreen(ChatCommands):
         """Look for events, draw them, rest for four times as long as the drawing took."""
         rest_s = 0.0
         while True:
+            if self.lent:  # the chat is hidden, and its events are another screen's
+                await self._wake.wait()
+                self._wake.clear()
+                continue
             at_rest = not (self.situation.generating or self.situation.loading)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), IDLE_S if at_rest else rest_s)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from app.commands import Command
-from app.screens.chat_pickers import ChatPickers
+from app.screens.chat_races import ChatRaces
 from app.screens.help import HelpScreen
 from app.widgets.panel import Panel
 from engine.catalog.specs import NONE
 
 
-class ChatCommands(ChatPickers):
+class ChatCommands(ChatRaces):
     """The methods behind keys, slash commands and palette."""
 
     def usage(self, command: Command) -> None:

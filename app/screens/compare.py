@@ -66,11 +66,12 @@ class CompareScreen(CompareView):
             self.toast("There is no drafter to compare with: d chooses some.", "warning")
             return
         self.grade, self.asked, self.played_s = grade, text, None
-        plan = self.ground.plan((Question(text),), self.drafters, self.tokens, REPEAT if grade == "timed" else 1, again=False)
-        self.runner = Runner(self.ground.client, plan, "compare")
+        plan = self.ground.plan((Question(text),), self.drafters, self.tokens, REPEAT if grade == "timed" else 1, bench=False)
+        self.runner = Runner(self.ground.client, plan, "compare", demo=self.ground.demo)
         self.lanes = self.runner.lanes
         self._told = False
         self.set_focus(None)
+        self.touched = True
         self.runner.start()
         self._tick(LIVE_S if grade == "live" else TIMED_S)
         self.draw()

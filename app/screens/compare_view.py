@@ -65,6 +65,7 @@ class CompareView(PlaceScreen[Winner | None]):
         self.chosen = 0
         self.grade: Literal["live", "timed"] = "live"
         self.runner: Runner | None = None
+        self.touched = False  # the engine has another drafter than the chat's
         self.prompt = Prompt()
         self.asked = ground.prompt
         self.lanes: list[LaneView] = []

@@ -36,7 +36,9 @@ class TitleBar(Line):
             self.refresh()
 
     def line(self, width: int) -> Content:
-        right = Content(f"{one_line(self._right)} ") if self._right else Content("")
+        demo = "DEMO" if self.app.title.endswith("DEMO") else ""
+        facts = "  ".join(fact for fact in (one_line(self._right), demo) if fact)
+        right = Content(f"{facts} ") if facts else Content("")
         return spread(Content.styled(f" {one_line(self._left)}", "bold"), right, width)
 
 

@@ -56,15 +56,16 @@ class HeaderBar(Line):
     def line(self, width: int) -> Content:
         title, unsaved = self._chat
         left = Content.assemble(
-            (" specchat", "bold"), ("  NOT SAVED", "bold $text-error") if unsaved else "", f"  {title}" if title else ""
+            (f" {self.app.title}", "bold"), ("  NOT SAVED", "bold $text-error") if unsaved else "", f"  {title}" if title else ""
         )
         match self._shown:
             case ("loading", name):
                 right = Content(f"loading {name} ")
             case ("ready", target, quant, drafter):
-                room = max(8, (width - len(f" specchat   {quant} | draft:  ")) // 2)
-                rest = max(room, width - len(f" specchat   {quant} | draft:  ") - len(target))
-                shown = one_line(target, max(room, width - len(f" specchat   {quant} | draft:  ") - len(drafter)))
+                fixed = len(f" {self.app.title}   {quant} | draft:  ")
+                room = max(8, (width - fixed) // 2)
+                rest = max(room, width - fixed - len(target))
+                shown = one_line(target, max(room, width - fixed - len(drafter)))
                 right = Content.assemble((shown, "bold"), f" {quant} ", ("|", "dim"), f" draft: {one_line(drafter, rest)} ")
             case _:
                 right = Content("no model ")

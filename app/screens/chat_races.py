@@ -1,0 +1,132 @@
+"""Compare, bench and their results, opened from the chat. Meanwhile the chat does not listen to the engine; afterwards it puts its own
+drafter back.
+"""
+
+from __future__ import annotations
+
+from app.compare import MOST, whole_steps
+from app.ground import Ground
+from app.prompts import SETS
+from app.screens.bench import BenchScreen
+from app.screens.chat_pickers import ChatPickers
+from app.screens.compare import CompareScreen
+from app.screens.compare_view import Winner
+from app.screens.results import ResultsScreen
+from app.tree import Turn, Version
+from engine.catalog.specs import NGRAM, ModelSpec
+from engine.protocol import Done, Generate, Message
+
+PROMPT = "Write a Python function that returns the n-th Fibonacci number, with a docstring and a test."
+
+
+class ChatRaces(ChatPickers):
+    """The methods behind F5, F6 and /results."""
+
+    lent = False  # another screen has the engine
+
+    def suggest(self) -> None:
+        """Put the next question that was not asked yet into an empty box, where the surroundings know some."""
+        asked = {turn.prompt for turn in self.chat.turns}
+        fresh = next((text for text in self.surroundings.suggestions if text not in asked), "")
+        if fresh and not self.prompt.text:
+            self.prompt.put(fresh)
+
+    async def done(self, event: Done) -> None:
+        await super().done(event)
+        self.suggest()
+
+    async def do_compare(self, argument: str) -> None:
+        """F5: race drafters; `argument` names them."""
+        ground = self.ground()
+        winner = await self._lend(CompareScreen(ground, self._named(argument.split()) or ground.drafters[:MOST]))
+        if winner is not None and winner.measure:
+            await self._lend(BenchScreen(self.ground(), winner.measure))
+        elif winner is not None:
+            await self.adopt(winner)
+
+    async def do_bench(self, argument: str) -> None:
+        """F6: `argument` names a set and drafters."""
+        words = argument.split()
+        sets = [word for word in words if word in SETS]
+        await self._lend(BenchScreen(self.ground(), self._named([word for word in words if word not in SETS]), sets))
+
+    def do_results(self, argument: str) -> None:
+        self.app.push_screen(ResultsScreen())
+
+    def _named(self, names: list[str]) -> tuple[ModelSpec, ...]:
+        catalog = self.surroundings.catalog()
+        return tuple(spec for spec in map(catalog.drafter, names) if spec.kind != "none")
+
+    def ground(self) -> Ground:
+        """What a measurement starts from now."""
+        loaded, options, target, ready = self.loaded, self.options, self.loaded.target, self.loaded.ready
+        assert target is not None
+        assert ready is not None
+        fits = [spec for spec in self.surroundings.catalog().drafters_for(target) if spec.kind in ("model", "heads")]
+        there = [spec for spec in fits if self.surroundings.on_disk(spec)]
+        own = [loaded.drafter] if loaded.drafter.kind in ("model", "heads") else []
+        turns = self.chat.turns
+        unsent = self.prompt.text.strip() if not self.prompt.text.startswith("/") else ""
+        before = turns if unsent else turns[:-1]
+        system = (Message("system", self.chat.system),) if self.chat.system else ()
+        wish = Generate(
+            0, system, sampling=self.chat.sampling, stop=options.stop, k=self.chat.k, verify=options.verify, strict=options.strict
+        )
+        return Ground(
+            client=self.client,
+            target=target,
+            ready=ready,
+            load=loaded.options,
+            drafters=tuple(dict.fromkeys((*own, NGRAM, *there))),
+            drafter=loaded.drafter,
+            prompt=unsent or (turns[-1].content if turns else next(iter(self.surroundings.suggestions), PROMPT)),
+            template=wish,
+            history=history(before),
+            method=options.method,
+            sets=self.surroundings.sets,
+            demo=self.surroundings.demo,
+        )
+
+    async def _lend(self, screen: CompareScreen | BenchScreen) -> Winner | None:
+        """Give the engine to a screen until it closes; then load the drafter of the chat again, if it was changed."""
+        self.lent = True
+        try:
+            winner: Winner | None = await self.app.push_screen_wait(screen)
+        finally:
+            self.lent = False
+        if screen.touched:
+            drafter = winner.drafter if winner is not None else screen.ground.drafter
+            self.loaded.chosen = self.loaded.chosen or (winner is not None and not winner.measure)
+            self.loaded.swap(drafter)
+        self.prompt.focus()
+        self.wake()
+        return winner
+
+    async def adopt(self, winner: Winner) -> None:
+        """The reply of a lane becomes an answer of the chat: another version where the question is the last one."""
+        run, ready = winner.run, self.loaded.ready
+        if run is None or ready is None:
+            return
+        turns = self.chat.turns
+        if not turns or turns[-1].content != winner.prompt:
+            if self.prompt.text.strip() == winner.prompt:
+                self.prompt.put("")
+            turn: Turn = self.chat.put(winner.prompt)
+        else:
+            turn = turns[-1]
+        done = run.answer.done
+        version = Version(done, whole_steps(run), number=turn.next_number(), model=ready.target)
+        version.numbers = f"{run.answer.stats.tok_per_s:.0f} tok/s · τ {run.answer.stats.tau:.1f} · race"
+        turn.answered(version)
+        await self._show_changed(version)
+        self.transcript.follow()
+
+
+def history(turns: list[Turn]) -> tuple[Message, ...]:
+    """Questions and answers as messages."""
+    found: list[Message] = []
+    for turn in turns:
+        found.append(Message("user", turn.content))
+        if turn.answer is not None:
+            found.append(Message("assistant", turn.answer.text))
+    return tuple(found)
