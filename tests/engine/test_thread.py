@@ -292,7 +292,7 @@ def test_a_bad_drafter_leaves_the_target(face: Face, disk: dict[str, ModelSpec],
     cases = [
         (spec_of(tmp_path / "cut", "drafter"), "auto", "corrupt_weights"),
         (spec_of(tmp_path / "rubbish", "drafter"), "auto", None),
-        (disk["stranger"], "auto", "vocabulary"),
+        (disk["stranger"], "model", "vocabulary"),
         (spec_of(tmp_path / "nowhere", "drafter"), "auto", "missing_weights"),
         (ModelSpec("some-heads", role="drafter", kind="heads"), "auto", None),
         (disk["small"], "hydra", None),
@@ -320,11 +320,27 @@ def test_a_bad_drafter_leaves_the_target(face: Face, disk: dict[str, ModelSpec],
 
 
 def test_another_vocabulary_is_named(face: Face, disk: dict[str, ModelSpec]) -> None:
-    face.send(Load(disk["target"], disk["stranger"], CPU))
+    face.send(Load(disk["target"], disk["stranger"], CPU, "model"))
     failed = face.failed()
     assert "stranger" in failed.message
     assert "id " in failed.message  # the first that differs
-    assert "bridge" in failed.hint
+    assert "--method" in failed.hint
+
+
+def test_a_drafter_with_another_vocabulary_is_named_with_its_method(face: Face, disk: dict[str, ModelSpec]) -> None:
+    """The method of `auto` follows the temperature of the reply; Ready tells that of the model's own settings."""
+    face.load(disk["target"])
+    plain = {t: face.ask(1, sampling=Sampling(temperature=t)) for t in (0.0, 0.7)}
+    face.send(Load(disk["target"], disk["stranger"], CPU))
+    assert face.ready().method == "pf"
+    for temperature, method in ((0.0, "slem"), (0.7, "pf"), (0.0, "slem")):
+        done = face.ask(2, sampling=Sampling(temperature=temperature))
+        assert (done.drafter, done.method) == ("stranger", method)
+        assert done.token_ids == plain[temperature].token_ids
+    for method in ("slem", "tli", "pf", "slrs"):
+        face.send(SwapDrafter(disk["stranger"], method))
+        assert face.ready().method == method
+        assert face.ask(3, sampling=Sampling(temperature=0.7)).token_ids == plain[0.7].token_ids
 
 
 def test_a_swap_without_a_target_is_refused(face: Face) -> None:
@@ -340,7 +356,7 @@ def test_swaps_in_the_middle_of_a_reply_keep_the_text(face: Face, disk: dict[str
     plain = face.ask(1, max_tokens=900)
     face.send(generate(2, max_tokens=900))
     answers: list[Event] = []
-    for drafter in (NGRAM, disk["small"], disk["stranger"], NONE, disk["same"]):
+    for drafter in (NGRAM, disk["small"], ModelSpec("gone", role="drafter", repo="somebody/gone"), disk["stranger"], disk["same"]):
         answers += face.until(lambda e: isinstance(e, Step))
         face.send(SwapDrafter(drafter))
     answers += face.until(lambda e: isinstance(e, Done))
@@ -350,7 +366,7 @@ def test_swaps_in_the_middle_of_a_reply_keep_the_text(face: Face, disk: dict[str
     at = answers.index(done)
     answers += [] if sum(isinstance(e, (Ready, Failed)) for e in answers) == 5 else face.until(lambda e: isinstance(e, Ready))
     kinds = [(type(e).__name__, getattr(e, "kind", "")) for e in answers if isinstance(e, (Ready, Failed))]
-    assert kinds == [("Ready", ""), ("Ready", ""), ("Failed", "vocabulary"), ("Ready", ""), ("Ready", "")]
+    assert kinds == [("Ready", ""), ("Ready", ""), ("Failed", "missing_weights"), ("Ready", ""), ("Ready", "")]
     assert any(isinstance(e, Ready) for e in answers[:at])  # it really was in the middle
     assert all(e.reply is None for e in answers if isinstance(e, Failed))
 
