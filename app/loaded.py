@@ -20,7 +20,7 @@ class Loaded:
         self.chosen = False  # the person chose the drafter in this session
         self.options = options
         self._client = client
-        self._method = method
+        self.method = method
         self._waiting: deque[Load | SwapDrafter] = deque()
         self._before: ModelSpec | None = None
 
@@ -44,13 +44,13 @@ class Loaded:
         if not self.loading_target:
             self._before = self.target
         self.target = target
-        self._send(Load(target, self.drafter, self.options, self._method))
+        self._send(Load(target, self.drafter, self.options, self.method))
 
     def swap(self, drafter: ModelSpec) -> None:
         """Another drafter, beside the target."""
         self.drafter = drafter
         if self.target is not None:
-            self._send(SwapDrafter(drafter, self._method))
+            self._send(SwapDrafter(drafter, self.method))
 
     def answered(self, event: Ready | Failed) -> Load | SwapDrafter | None:
         """An answer has come; returns the command that it answers. A Load that lost only its drafter is answered by Ready, too."""

@@ -1,12 +1,10 @@
-"""The answers to `/draft` and `/model` without a name: what there is, where it is, and why something does not fit."""
+"""What `/draft` and `/model` take, each with a few words: for the completion. The lists themselves are `app.screens.picker`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from app.loaded import Loaded
 from app.surroundings import Surroundings
-from app.widgets.panel import Panel
 from engine.catalog.progress import human
 from engine.catalog.specs import ModelSpec
 
@@ -30,30 +28,6 @@ def target_choices(catalog: Catalog, surroundings: Surroundings) -> list[tuple[s
     """Names that `/model` takes, those on this machine first."""
     specs = sorted(catalog.targets.values(), key=lambda spec: not surroundings.on_disk(spec))
     return [(spec.name, _about(spec, surroundings)) for spec in specs]
-
-
-def drafter_list(catalog: Catalog, surroundings: Surroundings, loaded: Loaded) -> Panel:
-    """The drafters for the loaded target, then those that do not fit it, with the reason."""
-    target, ready = loaded.target, loaded.ready
-    choices = drafter_choices(catalog, surroundings, target)
-    named = {name for name, _ in choices}
-    width = max(len(name) for name in [*named, *catalog.drafters]) + 2
-    rows = [f"  {name:<{width}}{about}" for name, about in choices]
-    for spec in catalog.drafters.values():
-        if spec.name not in named and spec.kind in ("model", "heads"):
-            made_for = f"made for {', '.join(spec.bound_to)}" if spec.bound_to else "too large beside this target to save time"
-            rows.append(f"x {spec.name:<{width}}{made_for}")
-    now = f"In use: {in_use(ready.drafter, ready.method)}" if ready is not None else f"Chosen: {loaded.drafter.name}"
-    title = f"Drafters for {target.name}" if target is not None else "Drafters"
-    return Panel(title, "\n".join([now, "", *rows]), "/draft NAME swaps, also during a reply; the text stays the same.", kind="list")
-
-
-def model_list(catalog: Catalog, surroundings: Surroundings, loaded: Loaded) -> Panel:
-    """All targets."""
-    choices = target_choices(catalog, surroundings)
-    width = max((len(name) for name, _ in choices), default=0) + 2
-    rows = [f"{'>' if loaded.target and name == loaded.target.name else ' '} {name:<{width}}{about}" for name, about in choices]
-    return Panel("Models", "\n".join(rows), "/model NAME loads one; a hub id, a folder or a .gguf file works too.", kind="list")
 
 
 def _about(spec: ModelSpec, surroundings: Surroundings) -> str:

@@ -11,6 +11,7 @@ from app.commands import bindings
 from app.record import Record, own_origin
 from app.screens.place import PlaceScreen
 from app.terminal import for_terminal, one_line
+from app.widgets.rows import Rows
 from app.widgets.token_view import LINE_END, look
 from engine.protocol import Segment, Step
 
@@ -40,7 +41,7 @@ class StepsScreen(PlaceScreen[None]):
         self._record = record
         self._pieces = pieces_by_step(record)
         self._only_wrong = False
-        self._table: DataTable[Text] = DataTable(cursor_type="row", zebra_stripes=True)
+        self._table = Rows()
         self._about = Static(id="step")
 
     def body(self) -> ComposeResult:

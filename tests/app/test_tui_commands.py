@@ -64,19 +64,11 @@ async def test_unknown_commands_are_not_sent_and_stay_in_the_box() -> None:
         assert world.requests[0].messages[-1].content == "/draft is a word"
 
 
-async def test_draft_lists_and_swaps() -> None:
-    """Without a name it lists what fits and what does not, with reasons; with a name it swaps."""
+async def test_draft_swaps() -> None:
+    """With a name it swaps; without one it opens the list (test_picker.py)."""
     world = World()
     async with world.app.run_test(size=(100, 40)) as pilot:
         await started(world, pilot)
-        await say(world, pilot, "/draft")
-        await wait_for(pilot, lambda: world.panels)
-        text = world.panels[0].plain
-        assert "Drafters for big" in text
-        assert "In use: ngram" in text
-        assert "small" in text
-        assert "x heads-for-other" in text
-        assert "made for other" in text
         for argument, spec in (("small", SMALL), ("off", NONE), ("none", NONE), ("auto", AUTO), ("ngram", NGRAM)):
             await say(world, pilot, f"/draft {argument}")
             await wait_for(pilot, lambda spec=spec: world.client.sent[-1] == SwapDrafter(spec))
@@ -111,14 +103,10 @@ async def test_unknown_drafter_names_the_nearest() -> None:
         assert len(world.client.sent) == 1
 
 
-async def test_model_lists_and_loads() -> None:
+async def test_model_loads() -> None:
     world = World()
     async with world.app.run_test(size=(100, 30)) as pilot:
         await started(world, pilot)
-        await say(world, pilot, "/model")
-        await wait_for(pilot, lambda: world.panels)
-        assert "> big" in world.panels[0].plain
-        assert "tiny" in world.panels[0].plain
         await say(world, pilot, "/model tiny")
         await wait_for(pilot, lambda: "tiny nf4" in world.shown())
         last = world.client.sent[-1]

@@ -1,0 +1,65 @@
+"""Choosing models: the pickers, the trial, downloads and settings, opened from the chat."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from app import picks, trial
+from app.console import Interrupt
+from app.driver import Driver
+from app.screens.chat_views import ChatViews
+from app.screens.picker import Chosen, PickerScreen
+from engine.catalog.specs import ModelSpec
+
+
+class ChatPickers(ChatViews):
+    """What the person chooses is loaded or fetched here."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)  # type: ignore[arg-type]
+        self._trials: dict[str, dict[str, trial.Trial]] = {}  # by target, then by drafter
+
+    async def pick_drafter(self) -> None:
+        """The list of drafters; what is chosen is put beside the target."""
+        catalog, target, ready = self.surroundings.catalog(), self.loaded.target, self.loaded.ready
+        screen = PickerScreen(
+            f"Drafter for {target.name}" if target is not None else "Drafter",
+            lambda: picks.drafters(catalog, self.surroundings, self.loaded.options, target, ready),
+            self._attempt,
+            target=target,
+            k=self.chat.k,
+            busy=self.situation.generating or self.situation.loading or ready is None,
+        )
+        if target is not None:
+            screen.trials = self._trials.setdefault(f"{target.name} {ready.quant if ready else ''}", {})
+        chosen = await self._open(screen)
+        if chosen is None:
+            return
+        if chosen.k != self.chat.k:
+            self.do_k("auto" if chosen.k is None else str(chosen.k))
+        await self.swap(replace(chosen.spec, role="drafter"))
+
+    async def pick_target(self) -> None:
+        """The list of targets; what is chosen is loaded."""
+        catalog, ready = self.surroundings.catalog(), self.loaded.ready
+        screen = PickerScreen("Model", lambda: picks.targets(catalog, self.surroundings, self.loaded.options, ready))
+        chosen = await self._open(screen)
+        if chosen is not None:
+            await self.open_target(chosen.spec, self.loaded.fitting(chosen.spec, catalog.drafters_for(chosen.spec)))
+
+    async def _open(self, screen: PickerScreen) -> Chosen | None:
+        chosen = await self.app.push_screen_wait(screen)
+        self.prompt.focus()
+        return chosen
+
+    def _attempt(self, spec: ModelSpec, interrupt: Interrupt, note: Callable[[str], None]) -> trial.Trial:
+        """Try a drafter on the chat's last question; runs in a thread, and has the engine for itself meanwhile."""
+        self.lent = True
+        try:
+            driver, again = Driver(self.client, interrupt), Driver(self.client, Interrupt())
+            request = trial.request_for(self.chat)
+            found, _ = trial.run(driver, again, spec, self.loaded.drafter, self.loaded.method, request, note)
+        finally:
+            self.lent = False
+        return found
