@@ -97,6 +97,38 @@ class Picker:
             laws[r, torch.from_numpy(ids).to(laws.device)] = torch.from_numpy(p / p.sum()).to(laws.device)
         return laws
 
+    def top(
+        self, logits: Tensor, rows: Sequence[Row], k: int, names: Tensor | None = None, noisy: bool = True
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The best k candidates of each row, for a drafter that branches: target ids (M, k), log chances (M, k) in float32, best first,
+        ties to the lowest id. Where the filters leave fewer, ids are -1.
+
+        At T = 0 the chances are the law of the logits. Else the candidates are shaken by the noise that the target will pick with: the
+        law of the logits + T · noise, over what the filters leave, is how far the target's pick can be told. Without `noisy` they are
+        those of the logits / T. `names` (V,) are the target ids of the columns, where the drafter has a smaller vocabulary.
+        """
+        assert logits.shape[0] == len(rows)
+        logits = _wide(logits)
+        if names is not None and self.filters.repeat_penalty != 1.0:  # the penalty goes by target ids
+            logits = torch.full((len(rows), int(names.max()) + 1), -math.inf).to(logits).index_copy(1, names.to(logits.device), logits)
+            names = None
+        logits = self._penalised(logits, rows)
+        if self.filters.greedy or not noisy:
+            law = torch.log_softmax(logits if self.filters.greedy else logits / self.filters.temperature, dim=-1).float()
+            values, ids = _best(law, k)
+            return _named(ids, names), values
+        scaled = logits / self.filters.temperature
+        kept = self._survivors(scaled) if self.filters.narrow else _tops(scaled, FIRST_TOP)
+        out, chances = np.full((len(rows), k), -1, np.int64), np.full((len(rows), k), -np.inf, np.float32)
+        for r, (row, (values, columns)) in enumerate(zip(rows, kept, strict=True)):
+            ids = _named(columns, names)
+            shaken = self.filters.temperature * (values + noise.gumbel(self.seed, row.index, ids))
+            order = np.lexsort((ids, -shaken))[:k]
+            shaken = shaken - shaken.max()
+            out[r, : len(order)] = ids[order]
+            chances[r, : len(order)] = (shaken - np.log(np.exp(shaken).sum()))[order]
+        return out, chances
+
     def _pick_all(self, scaled: Tensor, row: Row, stream: int) -> int:
         noisy = scaled.double() + noise.gumbel_all(self.seed, row.index, scaled.shape[0], scaled.device, stream)
         best, at = noisy.max(dim=-1)
@@ -164,6 +196,32 @@ def _lowest(values: np.ndarray, ids: np.ndarray, count: int) -> np.ndarray:
     """The first `count` ids; where the cut goes through equal values, the lowest ids of them."""
     first, behind = np.searchsorted(-values, -values[count - 1], side="left"), np.searchsorted(-values, -values[count - 1], side="right")
     return np.concatenate((ids[:first], np.sort(ids[first:behind])[: count - first]))
+
+
+def _tops(scaled: Tensor, n: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Per row: the n largest values and their columns."""
+    values, columns = scaled.topk(min(n, scaled.shape[-1]), dim=-1)
+    if not torch.isfinite(values[:, 0]).all():
+        raise _not_finite()
+    return list(zip(values.double().cpu().numpy(), columns.cpu().numpy(), strict=True))
+
+
+def _best(values: Tensor, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The k largest of each row and their columns, ties to the lowest column."""
+    k, n = min(k, values.shape[-1]), k + 8
+    while True:
+        n = min(n, values.shape[-1])
+        top, at = (t.cpu().numpy() for t in values.topk(n, dim=-1))
+        if not np.isfinite(top[:, 0]).all():
+            raise _not_finite()
+        if n == values.shape[-1] or (top[:, k - 1] > top[:, -1]).all():
+            order = np.lexsort((at, -top), axis=-1)[:, :k]
+            return np.take_along_axis(top, order, -1), np.take_along_axis(at, order, -1)
+        n *= 8
+
+
+def _named(columns: np.ndarray, names: Tensor | None) -> np.ndarray:
+    return columns if names is None else names.numpy()[columns]
 
 
 def _wide(logits: Tensor) -> Tensor:
