@@ -87,7 +87,10 @@ class Codec:
         """Length of the part that ends between characters: at most 3 bytes that begin one are held back, never an invalid one."""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         decoder.decode(data[-3:])
-        return len(data) - len(decoder.getstate()[0])
+        held = decoder.getstate()[0]
+        if held[:1] == b"\xed" and held[1:] >= b"\xa0":  # half a surrogate, which Python waits for
+            held = b""
+        return len(data) - len(held)
 
     def pieces(self, data: bytes) -> list[int]:
         """Any bytes by the longest tokens that fit, from the left; stops where none does."""
