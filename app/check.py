@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from app.console import Ticker, emit, emit_json
+from engine.catalog.progress import human
 from engine.errors import EngineError
 from engine.logs import log_text
 
@@ -55,6 +56,8 @@ def facts(target: str, drafter: str) -> dict[str, Any]:
 
 def words(target: str, drafter: str, found: dict[str, Any]) -> str:
     """The facts for people."""
+    if found.get("kind") == "heads":
+        return _heads(found)
     sides = (found["target"], found["drafter"])
     table: list[tuple[str, ...]] = [("", "TARGET", "DRAFTER"), ("", Path(target).name, Path(drafter).name)]
     table.append(("tokenizer", *(side["class"] for side in sides)))
@@ -71,6 +74,20 @@ def words(target: str, drafter: str, found: dict[str, Any]) -> str:
     if found["refused"] is not None:
         return text + f"\nRefused: {found['refused']}\n"
     return text + f"\nMethod: {found['method']}\n" + "".join(f"- {reason}\n" for reason in found["reasons"])
+
+
+def _heads(found: dict[str, Any]) -> str:
+    """Draft heads beside their target."""
+    rows: list[tuple[str, ...]] = [("", "TARGET", "HEADS"), ("", found["target"], found["heads"])]
+    one, other = found["sizes"]["target"], found["sizes"]["heads"] or {}
+    for label, key in (("hidden size", "hidden"), ("vocabulary", "vocab"), ("layers", "layers")):
+        rows.append((label, f"{one[key]:,}", f"{other[key]:,}" if key in other else "-"))
+    text = _aligned(rows) + f"\n{found['values'] / 1e6:,.1f} million values, {human(found['bytes'])} on disk"
+    text += f", made for {' or '.join(found['made_for'])}.\n" if found["made_for"] else ".\n"
+    if found["refused"] is not None:
+        return text + f"\nRefused: {found['refused']}\n"
+    needs = ", ".join(f"{human(size)} in {quant}" for quant, size in found["memory"].items())
+    return text + f"Memory beside the target: {needs}.\n\nMethod: {found['method']}\n" + "".join(f"- {r}\n" for r in found["reasons"])
 
 
 def _aligned(rows: Sequence[tuple[str, ...]]) -> str:
