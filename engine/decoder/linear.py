@@ -20,23 +20,28 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.decoder import nf4
+from engine.decoder.front import Front, RmsNorm
 from engine.kernels import machine
+from engine.kernels.task import COUNT, Field
 
 NF4_BLOCK = nf4.BLOCK
 TILE = 16  # output channels that our kernels keep together
 ZERO = 128  # the unsigned byte that stands for 0
 NF4_ONE = 113  # bytes away from it stands the level 1: of all numbers up to 127 the one that rounds the sixteen levels best
+_PLAIN = {torch.float32: 0, torch.bfloat16: 1}  # places in `engine.kernels.rows.SOURCES`
+_BF16 = 1
+_SOURCES = {"norm": 2, "silu": 3, "gelu": 4}
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "fp64": torch.float64}
 
 
 class Linear(Protocol):
-    """x (M, K) -> (M, N)."""
+    """x (M, K) -> add + W · front(x), (M, N). `front` is a norm or a gate; both are worked out on the way in where the kernel can."""
 
     in_features: int
     out_features: int
     row_invariant: bool
 
-    def __call__(self, x: Tensor) -> Tensor: ...
+    def __call__(self, x: Tensor, front: Front | None = None, add: Tensor | None = None) -> Tensor: ...
 
     @property
     def nbytes(self) -> int: ...
@@ -123,7 +128,18 @@ def build(packed: Packed, bias: Tensor | None, device: torch.device, dtype: torc
     return Int8(tensors["weight"], tensors["scale"], bias, dtype)
 
 
-class Dense:
+class _Plain:
+    """A product whose front and sum are operations of their own."""
+
+    def __call__(self, x: Tensor, front: Front | None = None, add: Tensor | None = None) -> Tensor:
+        out = self._product(x if front is None else front(x))
+        return out if add is None else add + out
+
+    def _product(self, x: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+class Dense(_Plain):
     """A plain matrix in a float type."""
 
     row_invariant = False
@@ -132,7 +148,7 @@ class Dense:
         self.out_features, self.in_features = weight.shape
         self._weight, self._bias = weight, bias
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def _product(self, x: Tensor) -> Tensor:
         return F.linear(x, self._weight, self._bias)
 
     @property
@@ -140,7 +156,7 @@ class Dense:
         return self._weight.nbytes
 
 
-class Nf4:
+class Nf4(_Plain):
     """4 bit through bitsandbytes' registered operator (fused multi-row kernels on CUDA since 0.50)."""
 
     row_invariant = False
@@ -152,7 +168,7 @@ class Nf4:
         self._weight, self._absmax, self._bias = weight.view(-1, 1), absmax.reshape(-1), bias
         self._op = torch.ops.bitsandbytes.gemm_4bit.default
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def _product(self, x: Tensor) -> Tensor:
         shape = (self.out_features, self.in_features)
         return self._op(x, self._weight, shape, self._absmax, NF4_BLOCK, "nf4", self._bias)
 
@@ -176,29 +192,43 @@ class Tiles:
         scale = torch.full((wide,), 1.0 / NF4_ONE) if four else packed.tensors["scale"].float()
         offset = torch.zeros(wide) if bias is None else F.pad(bias.float(), (0, wide - self.out_features))
         groups = packed.tensors["absmax"].contiguous() if four else scale
-        self._dtype, self._narrow = dtype, dtype == torch.bfloat16
+        self._dtype = dtype
+        self._out = torch.bfloat16 if dtype == torch.bfloat16 else torch.float32
         self._kernel = compiled.nf4 if four else compiled.int8
         self._held = (weight, groups, _levels(), offset, scale)  # what the addresses below point at
-        self._task = np.zeros(13, dtype=np.int64)
-        at = [t.data_ptr() for t in self._held]
-        self._task[:3], self._task[6:8] = at[:3], at[3:]
         self._deep = padded(packed.shape)[1]
-        self._task[10:] = self.out_features, self._deep, self._narrow
+        self._task = np.zeros(COUNT, dtype=np.int64)
+        for field, tensor in zip((Field.WEIGHTS, Field.SCALES, Field.TABLE, Field.BIAS, Field.CHANNEL), self._held, strict=True):
+            self._task[field] = tensor.data_ptr()
+        self._task[Field.N], self._task[Field.K], self._task[Field.NARROW] = self.out_features, self._deep, self._out == torch.bfloat16
         self._address = self._task.ctypes.data
 
-    def __call__(self, x: Tensor) -> Tensor:
-        if x.dtype not in (torch.bfloat16, torch.float32):
-            x = x.float()
-        x = x.contiguous() if self._deep == self.in_features else F.pad(x, (0, self._deep - self.in_features))
-        rows, k = x.shape
-        out = torch.empty((rows, self.out_features), dtype=torch.bfloat16 if self._narrow else torch.float32)
-        scratch = torch.empty(rows * (2 * k + k // 8 + 4), dtype=torch.uint8)  # parts, starts, steps of the kernel
-        parts = scratch.data_ptr()
-        starts = parts + 2 * rows * k
-        task = self._task
-        task[3], task[4], task[5], task[8], task[9] = parts, starts, starts + rows * (k // 8), out.data_ptr(), rows
-        self._kernel(self._address, x.data_ptr(), x.dtype == torch.float32, torch.get_num_threads())
-        return out if out.dtype == self._dtype else out.to(self._dtype)
+    def __call__(self, x: Tensor, front: Front | None = None, add: Tensor | None = None) -> Tensor:
+        task, deep = self._task, self._deep
+        source = _PLAIN.get(x.dtype, -1)
+        if front is not None and source == _BF16 and deep == self.in_features:
+            source = _SOURCES[front.name]
+            if isinstance(front, RmsNorm):
+                task[Field.NORM], task[Field.EPS] = front.address, front.eps_bits
+        elif front is not None:
+            return self(front(x), None, add)
+        if source < 0:
+            return self(x.float(), None, add)
+        if add is not None and (add.dtype != self._out or self._dtype != self._out):
+            return add + self(x, front)
+        x = x.contiguous() if deep == self.in_features else F.pad(x, (0, deep - self.in_features))
+        rows = x.shape[0]
+        out = torch.empty((rows, self.out_features), dtype=self._out)
+        before = None if add is None else add.contiguous()
+        scratch = torch.empty(rows * (6 * deep + deep // 8 + 4), dtype=torch.uint8)
+        values = scratch.data_ptr()
+        parts = values + 4 * rows * deep
+        starts = parts + 2 * rows * deep
+        task[Field.VALUES], task[Field.PARTS], task[Field.STARTS], task[Field.STEPS] = values, parts, starts, starts + rows * (deep // 8)
+        task[Field.ADD] = 0 if before is None else before.data_ptr()
+        task[Field.OUT], task[Field.M], task[Field.SOURCE] = out.data_ptr(), rows, source
+        self._kernel(self._address, x.data_ptr(), torch.get_num_threads())
+        return out if self._out == self._dtype else out.to(self._dtype)
 
     @property
     def nbytes(self) -> int:
@@ -212,7 +242,7 @@ def _levels() -> Tensor:
     return torch.tensor([round(NF4_ONE * level) + ZERO for level in nf4.LEVELS], dtype=torch.uint8).repeat(4)
 
 
-class Int8:
+class Int8(_Plain):
     """8-bit weights, float activations."""
 
     row_invariant = False
@@ -226,7 +256,7 @@ class Int8:
         if self._native:
             self._scale = scale.to(dtype)
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def _product(self, x: Tensor) -> Tensor:
         if self._native:
             out = torch._weight_int8pack_mm(x, self._weight, self._scale)
         else:

@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.decoder.config import DecoderConfig, Rope
+from engine.decoder.front import Front, Gate, RmsNorm
 from engine.decoder.kv import LayerSlots, SlotCache
-from engine.decoder.norm import RmsNorm
 from engine.decoder.rope import RopeTable, rotate_
 from engine.decoder.weights import LayerWeights, Weights
 from engine.speculation.draft import Needs
@@ -49,6 +49,7 @@ class Model:
             for layer in weights.layers
         ]
         self._norm = norm(weights.norm)
+        self._gate = Gate("silu" if self.config.activation == "silu" else "gelu")
         self._embed_scale = torch.tensor(self.config.embed_scale, dtype=weights.dtype).item()  # rounded as the families do
 
     @torch.inference_mode()
@@ -77,17 +78,17 @@ class Model:
                 inputs[i] = x
             before_attention, before_mlp, after_attention, after_mlp = self._norms[i]
             rope = config.ropes[i]
-            h = self._attention(before_attention(x), layer, cache, i, turns[rope] if rope else None, attend, write)
-            x = x + (h if after_attention is None else after_attention(h))
-            h = self._mlp(before_mlp(x), layer)
-            x = x + (h if after_mlp is None else after_mlp(h))
+            seen = self._attend(x, before_attention, layer, cache, i, turns[rope] if rope else None, attend, write)
+            x = layer.o(seen, add=x) if after_attention is None else x + after_attention(layer.o(seen))
+            middle = layer.gate_up(x, before_mlp)
+            x = layer.down(middle, self._gate, x) if after_mlp is None else x + after_mlp(layer.down(middle, self._gate))
         exported = [inputs[i] for i in needs.taps]
         if needs.final:
             final = self._norm(x)
             exported.append(final)
             logits = None if head_rows is None else self.head(final[head_rows])
         else:
-            logits = None if head_rows is None else self.head(self._norm(x[head_rows]))
+            logits = None if head_rows is None else self.head(x[head_rows], self._norm)
         taps = None if not exported else exported[0] if len(exported) == 1 else torch.cat(exported, dim=-1)
         return logits, taps
 
@@ -97,16 +98,17 @@ class Model:
         x = F.embedding(tokens.to(weights.embed.device), weights.embed).to(weights.device, weights.dtype)
         return x * self._embed_scale if self.config.embed_scale != 1.0 else x
 
-    def head(self, x: Tensor) -> Tensor:
-        """Hidden states behind the final norm (M, H) -> logits (M, V), float32 at least."""
-        logits = self.weights.head(x)
+    def head(self, x: Tensor, norm: Front | None = None) -> Tensor:
+        """Hidden states (M, H), behind the final norm or with it in front -> logits (M, V), float32 at least."""
+        logits = self.weights.head(x, norm)
         logits = logits if logits.dtype == torch.float64 else logits.float()
         cap = self.config.final_softcap
         return logits if cap is None else torch.tanh(logits / cap) * cap
 
-    def _attention(
+    def _attend(
         self,
-        h: Tensor,
+        x: Tensor,
+        norm: Front,
         layer: LayerWeights,
         cache: SlotCache,
         index: int,
@@ -115,8 +117,8 @@ class Model:
         write: bool,
     ) -> Tensor:
         config = self.config
-        rows, heads, kv_heads, dim = h.shape[0], config.n_heads, config.n_kv_heads, config.head_dim
-        qkv = layer.qkv(h).view(rows, heads + 2 * kv_heads, dim)
+        rows, heads, kv_heads, dim = x.shape[0], config.n_heads, config.n_kv_heads, config.head_dim
+        qkv = layer.qkv(x, norm).view(rows, heads + 2 * kv_heads, dim)
         if config.qk_norm:
             assert layer.q_norm is not None
             assert layer.k_norm is not None
@@ -129,9 +131,4 @@ class Model:
         if write:
             at = cache.length - group.base
             slots[:, at : at + rows] = qkv[:, heads:].transpose(0, 1)
-        return layer.o(attend(qkv[:, :heads], slots, group))
-
-    def _mlp(self, h: Tensor, layer: LayerWeights) -> Tensor:
-        gate, up = layer.gate_up(h).chunk(2, dim=-1)
-        gate = F.silu(gate) if self.config.activation == "silu" else F.gelu(gate, approximate="tanh")
-        return layer.down(gate.mul_(up))
+        return attend(qkv[:, :heads], slots, group)

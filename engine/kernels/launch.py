@@ -5,62 +5,92 @@ from __future__ import annotations
 from llvmlite import ir
 
 from engine.kernels.emit import I32, I64, PTR, VOID, Code, Value
-from engine.kernels.product import TILE
+from engine.kernels.product import KINDS, TILE
+from engine.kernels.rows import SOURCES
+from engine.kernels.task import Field
 
-M, N, K = (8 * (9 + i) for i in range(3))  # byte offsets in a task
-TASK_BYTES = 8 * 13
-
-
-def entry(module: ir.Module, kind: str, gnu: bool) -> None:
-    """Emit the exported `run_KIND` (task, x, x is float32, threads)."""
-    share = _share(module, kind)
-    c = Code(module, f"run_{kind}", VOID, [PTR, PTR, I64, I64], local=False)
-    task, x, wide, threads = c.args
-    parts, starts, steps = (c.load(task, 8 * i, PTR) for i in (3, 4, 5))
-    arguments = [x, parts, starts, steps, c.load(task, M, I64), c.load(task, K, I64)]
-    with c.b.if_else(c.b.icmp_signed("!=", wide, I64(0))) as (f32, bf16):
-        with f32:
-            c.b.call(module.globals["quantize_f32"], arguments)
-        with bf16:
-            c.b.call(module.globals["quantize_bf16"], arguments)
-    with c.b.if_else(c.b.icmp_signed("<=", threads, I64(1))) as (alone, together):
-        with alone:
-            c.b.call(module.globals[kind], [task, I64(0), _tiles(c, task)])
-        with together:
-            _fork(c, module, kind, share, task, threads, gnu)
-    c.b.ret_void()
+ALONE = 12  # up to so many rows are made integers by one thread: two regions would cost more
+GATED = 2  # of rows with a gate, which are dear
 
 
-def _tiles(c: Code, task: Value) -> Value:
-    return c.b.udiv(c.add(c.load(task, N, I64), TILE - 1), I64(TILE))
+def entries(module: ir.Module, gnu: bool) -> None:
+    """Emit `run_KIND` (task, x, threads) for every kind: rows to integers, then all tiles."""
+    rows = _all_rows(module)
+    prepare = _share(module, "rows", Field.M, 1, rows)
+    for kind in KINDS:
+        product = module.globals[kind]
+        share = _share(module, kind, Field.N, TILE, product)
+        c = Code(module, f"run_{kind}", VOID, [PTR, PTR, I64], local=False)
+        task, x, threads = c.args
+        m = c.load(task, Field.M.at, I64)
+        both = c.room(16)  # what a region is given: the task and x
+        c.store(task, both, 0)
+        c.store(x, both, 8)
+        alone = c.b.icmp_signed("<=", threads, I64(1))
+        gated = c.b.icmp_signed(">=", c.load(task, Field.SOURCE.at, I64), I64(SOURCES.index("silu")))
+        few = c.b.icmp_signed("<", m, c.b.select(gated, I64(GATED), I64(ALONE)))
+        with c.b.if_else(c.b.or_(alone, few)) as (one, many):
+            with one:
+                c.b.call(rows, [task, x, I64(0), m])
+            with many:
+                _fork(c, module, prepare, both, threads, gnu)
+        with c.b.if_else(alone) as (one, many):
+            with one:
+                c.b.call(product, [task, I64(0), _count(c, task, Field.N, TILE)])
+            with many:
+                _fork(c, module, share, both, threads, gnu)
+        c.b.ret_void()
 
 
-def _share(module: ir.Module, kind: str) -> Value:
-    """One thread's share: the same number of tiles each, in order."""
-    c = Code(module, f"share_{kind}", VOID, [PTR])
-    task = c.args[0]
-    me = c.b.zext(c.call("omp_get_thread_num", I32), I64)
-    team = c.b.zext(c.call("omp_get_num_threads", I32), I64)
-    tiles = _tiles(c, task)
-    first, last = (c.b.udiv(c.b.mul(tiles, i), team) for i in (me, c.add(me, 1)))
-    c.b.call(module.globals[kind], [task, first, last])
+def _all_rows(module: ir.Module) -> Value:
+    """`rows` (task, x, first, last): by what the task says stands in front."""
+    c = Code(module, "rows", VOID, [PTR, PTR, I64, I64])
+    done = c.function.append_basic_block("done")
+    switch = c.b.switch(c.load(c.args[0], Field.SOURCE.at, I64), done)
+    for i, source in enumerate(SOURCES):
+        case = c.function.append_basic_block(source)
+        switch.add_case(I64(i), case)
+        c.b.position_at_end(case)
+        c.b.call(module.globals[f"rows_{source}"], list(c.args))
+        c.b.branch(done)
+    c.b.position_at_end(done)
     c.b.ret_void()
     return c.function
 
 
-def _fork(c: Code, module: ir.Module, kind: str, share: Value, task: Value, threads: Value, gnu: bool) -> None:
+def _count(c: Code, task: Value, field: Field, unit: int) -> Value:
+    return c.b.udiv(c.add(c.load(task, field.at, I64), unit - 1), I64(unit))
+
+
+def _share(module: ir.Module, name: str, field: Field, unit: int, work: Value) -> Value:
+    """One thread's share of the rows or tiles: the same number each, in order."""
+    c = Code(module, f"share_{name}", VOID, [PTR])
+    task, x = c.load(c.args[0], 0, PTR), c.load(c.args[0], 8, PTR)
+    me = c.b.zext(c.call("omp_get_thread_num", I32), I64)
+    team = c.b.zext(c.call("omp_get_num_threads", I32), I64)
+    count = _count(c, task, field, unit)
+    first, last = (c.b.udiv(c.b.mul(count, i), team) for i in (me, c.add(me, 1)))
+    c.b.call(work, [task, x, first, last] if name == "rows" else [task, first, last])
+    c.b.ret_void()
+    return c.function
+
+
+def _fork(c: Code, module: ir.Module, share: Value, both: Value, threads: Value, gnu: bool) -> None:
     count = c.b.trunc(threads, I32)
     if gnu:
-        c.call("GOMP_parallel", VOID, share, task, count, I32(0))
+        c.call("GOMP_parallel", VOID, share, both, count, I32(0))
         return
-    micro = Code(module, f"micro_{kind}", VOID, [PTR, PTR, PTR])
-    micro.b.call(share, [micro.args[2]])
-    micro.b.ret_void()
+    micro = module.globals.get(f"micro_{share.name}")
+    if micro is None:
+        inner = Code(module, f"micro_{share.name}", VOID, [PTR, PTR, PTR])
+        inner.b.call(share, [inner.args[2]])
+        inner.b.ret_void()
+        micro = inner.function
     where = c.room(24)  # ident_t: four numbers, then a text nobody reads
     for i, number in enumerate((0, 2, 0, 0, 0, 0)):
         c.store(I32(number), where, 4 * i)
     me = c.call("__kmpc_global_thread_num", I32, where)
     c.call("__kmpc_push_num_threads", VOID, where, me, count)
-    kind_of = ir.FunctionType(VOID, [PTR, I32, PTR], var_arg=True)
-    fork = module.globals.get("__kmpc_fork_call") or ir.Function(module, kind_of, "__kmpc_fork_call")
-    c.b.call(fork, [where, I32(1), micro.function, task])
+    kind = ir.FunctionType(VOID, [PTR, I32, PTR], var_arg=True)
+    fork = module.globals.get("__kmpc_fork_call") or ir.Function(module, kind, "__kmpc_fork_call")
+    c.b.call(fork, [where, I32(1), micro, both])

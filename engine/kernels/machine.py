@@ -12,7 +12,7 @@ from collections.abc import Callable
 from engine.kernels.isa import Isa, host
 from engine.kernels.threads import runtime
 
-Kernel = Callable[..., None]  # (task address, x address, x is float32, threads)
+Kernel = Callable[[int, int, int], None]  # (address of the task, address of x, threads)
 
 
 class Machine:
@@ -21,19 +21,19 @@ class Machine:
     def __init__(self, isa: Isa, openmp: dict[str, int]) -> None:
         from llvmlite import binding, ir
 
-        from engine.kernels import launch, product
+        from engine.kernels import launch, product, rows
 
         binding.initialize_native_target()
         binding.initialize_native_asmprinter()
         module = ir.Module("kernels")
         module.triple = binding.get_process_triple()
-        for wide in (True, False):
-            product.quantize(module, wide)
+        for source in rows.SOURCES:
+            rows.quantize(module, source)
         for kind in product.KINDS:
-            for rows in range(1, isa.most_rows + 1):
-                product.tile(module, isa, kind, rows)
+            for count in range(1, isa.most_rows + 1):
+                product.tile(module, isa, kind, count)
             product.product(module, isa, kind)
-            launch.entry(module, kind, gnu="GOMP_parallel" in openmp)
+        launch.entries(module, gnu="GOMP_parallel" in openmp)
         for name, address in openmp.items():
             binding.add_symbol(name, address)
         parsed = binding.parse_assembly(str(module))
@@ -46,7 +46,7 @@ class Machine:
         self._engine = binding.create_mcjit_compiler(parsed, machine)
         self._engine.finalize_object()
         self.isa = isa
-        kind_of = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+        kind_of = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
         self.nf4: Kernel = kind_of(self._engine.get_function_address("run_nf4"))
         self.int8: Kernel = kind_of(self._engine.get_function_address("run_int8"))
 

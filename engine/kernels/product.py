@@ -1,13 +1,11 @@
 """Code of the packed matrix product: y (M, N) = x (M, K) · W (N, K)^T, W in 4 or 8 bits, in exact integer arithmetic.
 
-A row of x becomes 14-bit integers, x ≈ s·(128·high + low) with both parts in [-64, 63], so that a weight is read once and multiplied by
-bytes. W is stored in tiles of 16 output channels; the 64 weights of a channel that share a scale are summed in int32 without any
-rounding, then scaled and added up in float32, in the order of K. A row's result therefore has the same bits however many rows, threads
-or vector lanes take part: DESIGN 5's row invariance holds by construction.
+A row of x becomes 14-bit integers in two bytes (`rows`), so that a weight is read once and multiplied by bytes. W is stored in tiles of
+16 output channels; the 64 weights of a channel that share a scale are summed in int32 without any rounding, then scaled and added up in
+float32, in the order of K. A row's result therefore has the same bits however many rows, threads or vector lanes take part: DESIGN 5's
+row invariance holds by construction.
 
 Weights are unsigned bytes (level + 128), which the processor's byte product asks for; 128·sum(x) is taken off by where the sums start.
-
-Scratch, filled by `quantize_TYPE` for M rows: parts (M, 2, K) int8; starts (M, 2, K/64) int32; steps (M) float32.
 """
 
 from __future__ import annotations
@@ -16,62 +14,12 @@ from llvmlite import ir
 
 from engine.kernels.emit import F32, I8, I16, I32, I64, PTR, VOID, Code, Value, vec
 from engine.kernels.isa import Isa
+from engine.kernels.rows import BITS, GROUP
+from engine.kernels.task import Field
 
-GROUP = 64  # weights of a channel that share a scale
 TILE = 16  # channels stored together
-BITS = 7  # of the low part
-LIMIT = 63 * 128 + 63  # largest integer of a row
 AHEAD = 4096  # bytes of weights asked for before they are needed: the processor itself does not look beyond a page
-ZERO = 128  # the unsigned byte that stands for 0
 KINDS = {"nf4": GROUP // 2, "int8": GROUP}  # bytes of one channel's group
-
-
-def quantize(module: ir.Module, wide: bool) -> None:
-    """Emit `quantize_f32` or `quantize_bf16` (x, parts, starts, steps, M, K)."""
-    c = Code(module, "quantize_f32" if wide else "quantize_bf16", VOID, [PTR, PTR, PTR, PTR, I64, I64])
-    x, parts, starts, steps, rows, k = c.args
-    n = 16
-
-    def values(row: Value, at: Value) -> Value:
-        if wide:
-            return c.load(row, c.mul(at, 4), vec(F32, n))
-        half = c.b.zext(c.load(row, c.mul(at, 2), vec(I16, n)), vec(I32, n))
-        return c.b.bitcast(c.b.shl(half, c.constant(I32, n, 16)), vec(F32, n))
-
-    with c.loop(0, rows) as row_loop:
-        row = row_loop.index
-        source = c.at(x, c.mul(c.mul(row, k), 4 if wide else 2))
-        with c.loop(0, k, [c.constant(I32, n, 0)], step=n) as search:
-            bits = c.b.bitcast(values(source, search.index), vec(I32, n))
-            size = c.b.and_(bits, c.constant(I32, n, 0x7FFFFFFF))
-            search.next = [c.call(f"llvm.smax.v{n}i32", vec(I32, n), search.state[0], size)]
-        # compared as integers, so that NaN and infinity win
-        largest_bits = c.call(f"llvm.vector.reduce.smax.v{n}i32", I32, search.state[0])
-        largest = c.b.bitcast(largest_bits, F32)
-        finite = c.b.icmp_signed("<", largest_bits, I32(0x7F800000))
-        some = c.b.icmp_signed(">", largest_bits, I32(0x0D000000))  # below 4e-31 all is nothing: its inverse would be infinite
-        step = c.b.select(some, c.b.fdiv(largest, F32(LIMIT)), F32(0.0))
-        c.store(c.b.select(finite, step, F32(float("nan"))), steps, c.mul(row, 4))
-        inverse = c.b.select(c.b.and_(some, finite), c.b.fdiv(F32(LIMIT), largest), F32(0.0))
-        high_row = c.at(parts, c.mul(c.mul(row, k), 2))
-        low_row = c.at(high_row, k)
-        start_row = c.at(starts, c.mul(c.b.udiv(c.mul(row, k), I64(GROUP)), 8))
-        groups = c.b.udiv(k, I64(GROUP))
-        with c.loop(0, groups) as group:
-            sums = [c.constant(I32, n, 0)] * 2
-            for piece in range(GROUP // n):
-                at = c.add(c.mul(group.index, GROUP), piece * n)
-                scaled = c.b.fmul(values(source, at), c.splat(inverse, n))
-                whole = c.call(f"llvm.fptosi.sat.v{n}i32.v{n}f32", vec(I32, n), c.call(f"llvm.rint.v{n}f32", vec(F32, n), scaled))
-                high = c.b.ashr(c.b.add(whole, c.constant(I32, n, 1 << (BITS - 1))), c.constant(I32, n, BITS))
-                low = c.b.sub(whole, c.b.shl(high, c.constant(I32, n, BITS)))
-                for i, (part, where) in enumerate(((high, high_row), (low, low_row))):
-                    c.store(c.b.trunc(part, vec(I8, n)), where, at)
-                    sums[i] = c.b.add(sums[i], part)
-            for i, where in enumerate((start_row, c.at(start_row, c.mul(groups, 4)))):
-                total = c.call(f"llvm.vector.reduce.add.v{n}i32", I32, sums[i])
-                c.store(c.b.mul(total, I32(-ZERO)), where, c.mul(group.index, 4))
-    c.b.ret_void()
 
 
 def tile(module: ir.Module, isa: Isa, kind: str, rows: int) -> None:
@@ -130,15 +78,13 @@ def tile(module: ir.Module, isa: Isa, kind: str, rows: int) -> None:
 
 
 def product(module: ir.Module, isa: Isa, kind: str) -> None:
-    """Emit `KIND` (task, first, last): all rows against the tiles [first, last).
-
-    `task`: weights, scales, table, parts, starts, steps, bias, channel scales, out, M, N, K, out is bf16. `bias` and
-    channel scales are float32 for N channels, padded to whole tiles.
-    """
+    """Emit `KIND` (task, first, last): all rows against the tiles [first, last)."""
     c = Code(module, kind, VOID, [PTR, I64, I64])
     task, first, last = c.args
-    weights, scales, table, parts, starts, steps, bias, channel, out = (c.load(task, 8 * i, PTR) for i in range(9))
-    m, n_out, k, narrow = (c.load(task, 8 * (9 + i), I64) for i in range(4))
+    addresses = (Field.WEIGHTS, Field.SCALES, Field.TABLE, Field.PARTS, Field.STARTS, Field.STEPS, Field.BIAS, Field.CHANNEL, Field.ADD)
+    weights, scales, table, parts, starts, steps, bias, channel, before = (c.load(task, f.at, PTR) for f in addresses)
+    out = c.load(task, Field.OUT.at, PTR)
+    m, n_out, k, narrow = (c.load(task, f.at, I64) for f in (Field.M, Field.N, Field.K, Field.NARROW))
     groups = c.b.udiv(k, I64(GROUP))
     sums = c.room(4 * TILE * isa.most_rows)
     with c.loop(first, last) as tiles:
@@ -166,23 +112,46 @@ def product(module: ir.Module, isa: Isa, kind: str) -> None:
                 total = c.load(sums, c.mul(rows_loop.index, 4 * TILE), vec(F32, TILE))
                 step = c.splat(c.load(steps, c.mul(r, 4), F32), TILE)
                 y = c.b.fadd(c.b.fmul(c.b.fmul(total, by_channel), step), offset)
-                place = c.add(c.mul(r, n_out), c.mul(t, TILE))
-                _store(c, y, out, place, c.b.sub(n_out, c.mul(t, TILE)), narrow)
+                _store(c, y, before, out, c.add(c.mul(r, n_out), c.mul(t, TILE)), c.b.sub(n_out, c.mul(t, TILE)), narrow)
     c.b.ret_void()
 
 
-def _store(c: Code, y: Value, out: Value, place: Value, room: Value, narrow: Value) -> None:
-    """Write up to `room` of 16 results at element `place`, as float32 or rounded to bf16 (to even)."""
-    bits = c.b.bitcast(y, vec(I32, TILE))
-    odd = c.b.and_(c.b.lshr(bits, c.constant(I32, TILE, 16)), c.constant(I32, TILE, 1))
-    rounded = c.b.add(c.b.add(bits, c.constant(I32, TILE, 0x7FFF)), odd)
-    short = c.b.trunc(c.b.lshr(rounded, c.constant(I32, TILE, 16)), vec(I16, TILE))
+def _store(c: Code, y: Value, before: Value, out: Value, place: Value, room: Value, narrow: Value) -> None:
+    """Write up to `room` of 16 results at element `place`, plus what stands in `before` there (if it is not null), as float32 or bf16."""
+    adds = c.b.icmp_signed("!=", c.b.ptrtoint(before, I64), I64(0))
     whole = c.b.icmp_signed(">=", room, I64(TILE))
     is_narrow = c.b.icmp_signed("!=", narrow, I64(0))
-    for condition, value, size in ((is_narrow, short, 2), (c.b.not_(is_narrow), y, 4)):
+    for condition, size in ((is_narrow, 2), (c.b.not_(is_narrow), 4)):
         with c.b.if_then(condition), c.b.if_else(whole) as (fits, cut):
-            with fits:
-                c.store(value, out, c.mul(place, size))
-            with cut, c.loop(0, room) as lane:
-                one = c.b.extract_element(value, c.b.trunc(lane.index, I32))
-                c.store(one, out, c.mul(c.add(place, lane.index), size))
+            for branch, n in ((fits, TILE), (cut, 1)):
+                with branch:
+                    if n == TILE:
+                        _sum(c, y, adds, before, out, place, size, n)
+                    else:
+                        with c.loop(0, room) as lane:
+                            one = c.b.extract_element(y, c.b.trunc(lane.index, I32))
+                            _sum(c, c.splat(one, 1), adds, before, out, c.add(place, lane.index), size, 1)
+
+
+def _sum(c: Code, y: Value, adds: Value, before: Value, out: Value, place: Value, size: int, n: int) -> None:
+    """out[place] = before[place] + y, n numbers of `size` bytes; bf16 is rounded to even."""
+    offset = c.mul(place, size)
+    with c.b.if_else(adds) as (then, otherwise):
+        with then:
+            there = c.load(before, offset, vec(F32 if size == 4 else I16, n))
+            if size == 2:
+                there = c.b.bitcast(c.b.shl(c.b.zext(there, vec(I32, n)), c.constant(I32, n, 16)), vec(F32, n))
+            added = c.b.fadd(there, y)
+            with_it = c.b.block
+        with otherwise:
+            without = c.b.block
+    total = c.b.phi(y.type)
+    total.add_incoming(added, with_it)
+    total.add_incoming(y, without)
+    if size == 4:
+        c.store(total, out, offset)
+        return
+    bits = c.b.bitcast(total, vec(I32, n))
+    odd = c.b.and_(c.b.lshr(bits, c.constant(I32, n, 16)), c.constant(I32, n, 1))
+    rounded = c.b.add(c.b.add(bits, c.constant(I32, n, 0x7FFF)), odd)
+    c.store(c.b.trunc(c.b.lshr(rounded, c.constant(I32, n, 16)), vec(I16, n)), out, offset)

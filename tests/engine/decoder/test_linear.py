@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.decoder import linear
+from engine.decoder.front import Front, Gate, RmsNorm
 from engine.decoder.linear import NF4_BLOCK, TILE, Int8, Tiles, build, join, layout_for, pack
-from engine.decoder.norm import RmsNorm
 
 CPU = torch.device("cpu")
 BF16 = torch.bfloat16
@@ -287,3 +287,64 @@ def test_the_fast_rms_norm_is_the_norm_and_rows_do_not_see_each_other(size: int,
     assert torch.allclose(out.double(), reference, rtol={torch.bfloat16: 1e-2, torch.float32: 1e-5, torch.float64: 1e-12}[dtype], atol=1e-6)
     assert all(torch.equal(norm(x[:rows])[-1], out[rows - 1]) for rows in range(1, 17))
     assert all(torch.equal(norm(x[row : row + 1])[0], out[row]) for row in range(16))
+
+
+# --- what stands in front, and what is added ----------------------------------------------------------------------------
+
+
+def fronts(k: int, dtype: torch.dtype = BF16) -> dict[str, Front]:
+    return {"norm": RmsNorm((some(1, k, 9)[0] * 0.1 + 1).to(dtype), 1e-5), "silu": Gate("silu"), "gelu": Gate("gelu")}
+
+
+@pytest.mark.parametrize("name", ["norm", "silu", "gelu"])
+@pytest.mark.parametrize("k", [64, 100, 576])
+@pytest.mark.parametrize("layout", ["dense", "int8_tiles", "nf4_tiles"])
+def test_a_front_on_the_way_in_is_the_front_before(layout: str, k: int, name: str) -> None:
+    """Worked out in float32 on the way, it is a little better than in bf16 before; 100 columns are no whole block."""
+    if layout.endswith("_tiles") and not linear.own_kernels():
+        pytest.skip("our kernels do not run on this processor")
+    front = fronts(k)[name]
+    layer = build(pack(some(48, k), layout, BF16), None, CPU, BF16)
+    x = some(9, k if name == "norm" else 2 * k, 4, 3.0).to(BF16)
+    x[3] *= 30  # gates that are all but shut, or open
+    exact = {
+        "norm": lambda x: F.rms_norm(x, (k,), (some(1, k, 9)[0] * 0.1 + 1).to(BF16).double(), 1e-5),
+        "silu": lambda x: F.silu(x[:, :k]) * x[:, k:],
+        "gelu": lambda x: F.gelu(x[:, :k], approximate="tanh") * x[:, k:],
+    }[name](x.double())
+    weights = torch.cat([layer(torch.eye(k, dtype=BF16)[i : i + 16]) for i in range(0, k, 16)]).double().T  # as packed
+    expected = exact @ weights.T
+    size = exact.abs().amax(1, keepdim=True) * weights.norm(dim=1) + 1e-6
+    assert ((layer(x, front).double() - expected).abs() <= 0.02 * size).all()
+    add = some(9, 48, 6).to(BF16)
+    got = layer(x, front, add)
+    assert got.dtype == BF16
+    assert torch.allclose(got.double(), (layer(x, front).double() + add.double()), rtol=0.01, atol=0.02 * float(size.max()))
+    assert torch.equal(add, some(9, 48, 6).to(BF16))
+
+
+@own
+@pytest.mark.parametrize("name", ["norm", "silu", "gelu"])
+def test_fronts_and_sums_keep_the_bits_of_a_row(name: str) -> None:
+    front = fronts(192)[name]
+    layer = build(pack(some(50, 192), "nf4_tiles", BF16), some(1, 50, 2)[0], CPU, BF16)
+    x = some(33, 192 if name == "norm" else 384, 4).to(BF16)
+    x[5] = 0
+    add = some(33, 50, 6).to(BF16)
+    alone = [layer(x[r : r + 1], front, add[r : r + 1])[0] for r in range(33)]
+    for n in (2, 3, 4, 5, 8, 12, 13, 16, 33):
+        together = layer(x[:n], front, add[:n])
+        assert all(torch.equal(together[r], alone[r]) for r in range(n)), n
+
+
+@own
+@pytest.mark.parametrize("name", ["norm", "silu", "gelu"])
+def test_fronts_let_through_what_is_not_finite(name: str) -> None:
+    front = fronts(64)[name]
+    layer = build(pack(some(20, 64), "int8_tiles", BF16), None, CPU, torch.float32)
+    x = some(3, 64 if name == "norm" else 128, 1).to(BF16)
+    for bad in (float("nan"), float("inf")):
+        x[1, 5] = bad
+        out = layer(x, front)
+        assert not torch.isfinite(out[1]).any()
+        assert torch.isfinite(out[[0, 2]]).all()

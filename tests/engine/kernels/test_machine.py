@@ -7,6 +7,7 @@ import torch
 from llvmlite import binding
 
 from engine.decoder import linear
+from engine.decoder.front import Gate, RmsNorm
 from engine.kernels import machine as machines
 from engine.kernels.isa import AVX2, AVX512, AVXVNNI, Isa, host
 from engine.kernels.machine import Machine
@@ -34,6 +35,11 @@ def products(monkeypatch: pytest.MonkeyPatch, machine: Machine, threads: int) ->
                 for dtype in (torch.float32, torch.bfloat16):
                     layer = linear.build(linear.pack(weight, layout, dtype), torch.randn(n, generator=made), torch.device("cpu"), dtype)
                     out += [layer(x[:rows].to(dtype)) for rows in (1, 2, 3, 4, 5, 11)]
+                    out += [layer(x.repeat(3, 1).to(dtype))]
+                norm, twice = RmsNorm(torch.rand(k, generator=made).bfloat16(), 1e-6), torch.cat((x, x.flip(1)), 1).bfloat16()
+                add = torch.randn(11, n, generator=made).bfloat16()
+                out += [layer(x[:rows].bfloat16(), norm, add[:rows]) for rows in (1, 5, 11)]
+                out += [layer(twice[:rows], Gate(name)) for rows in (1, 5, 11) for name in ("silu", "gelu")]
         return out
     finally:
         torch.set_num_threads(before)
