@@ -21,8 +21,9 @@ from app.driver import Driver
 from app.prompts import read
 from app.seeds import reply_seed
 from engine.catalog import catalog
+from engine.catalog.specs import ModelSpec
 from engine.client import EngineClient
-from engine.protocol import Done, Generate, Load, LoadOptions, Message, Sampling, SwapDrafter
+from engine.protocol import Done, Generate, Load, LoadOptions, Message, Ready, Sampling, SwapDrafter
 from engine.record import Recorder
 from engine.trace import Take, Trace, load_trace, save_trace
 
@@ -52,7 +53,7 @@ def main() -> None:
         ready = driver.load(SwapDrafter(drafter))
         takes.append(Take("", drafter.name, tuple(recorder.answers[-1][1])))
 
-        def answer(prompt: str, turn: int, tokens: int, before: tuple[Message, ...] = ()) -> str:
+        def answer(prompt: str, turn: int, tokens: int, *before: Message, drafter: ModelSpec = drafter, ready: Ready = ready) -> str:
             messages = (*before, Message("user", prompt))
             command = Generate(next(numbers), messages, sampling=Sampling(0.0), seed=reply_seed(0, turn, 0), max_tokens=tokens)
             got = driver.reply(command, ready)
@@ -62,7 +63,7 @@ def main() -> None:
 
         answer(WARM_UP_PROMPT, 0, WARM_UP_TOKENS)
         first = answer(prompts[0], 0, given.tokens)
-        answer(FOLLOW_UP, 1, given.tokens, (Message("user", prompts[0]), Message("assistant", first)))
+        answer(FOLLOW_UP, 1, given.tokens, Message("user", prompts[0]), Message("assistant", first))
         for turn, prompt in enumerate(prompts[1:], start=1):
             answer(prompt, turn, given.tokens)
     recorder.close()

@@ -42,7 +42,7 @@ class BenchScreen(PlaceScreen[None]):
     BenchScreen Horizontal { height: 1fr; }
     BenchScreen .column { width: 1fr; height: 1fr; padding: 0 1; }
     BenchScreen .column Static { height: 1; text-style: bold; }
-    BenchScreen SelectionList { border: none; padding: 0; height: 1fr; background: $background; }
+    BenchScreen SelectionList, BenchScreen SelectionList:focus { border: none; padding: 0; height: 1fr; background: $background; }
     BenchScreen #effort { height: auto; padding: 0 2; border-top: solid $panel-lighten-2; }
     BenchScreen #progress { height: 1fr; padding: 1 1; display: none; }
     BenchScreen #report { height: 1fr; padding: 1 1 0 1; display: none; }
@@ -122,8 +122,10 @@ class BenchScreen(PlaceScreen[None]):
         report = self.report
         for name, shown in (("setup", not self.running and report is None), ("progress", self.running), ("report", report is not None)):
             self.query_one(f"#{name}").display = shown
-        hidden = ["bench_copy"] if report is None else ["bench_more", "bench_longer"]
-        self.show_keys(("bench_run", "bench_more", "bench_longer", "bench_copy", "bench_results") if self.running else tuple(hidden))
+        if self.running:
+            self.show_keys(("bench_run", "bench_more", "bench_longer", "bench_copy", "bench_results", "bench_back"), [("Esc", "stop")])
+        else:
+            self.show_keys(("bench_copy",) if report is None else ("bench_more", "bench_longer"))
         if self.running:
             self._progress.update(self._how_far())
         elif report is not None:

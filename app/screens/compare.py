@@ -69,7 +69,7 @@ class CompareScreen(CompareView):
         plan = self.ground.plan((Question(text),), self.drafters, self.tokens, REPEAT if grade == "timed" else 1, bench=False)
         self.runner = Runner(self.ground.client, plan, "compare", demo=self.ground.demo)
         self.lanes = self.runner.lanes
-        self._told = False
+        self._told, self.follows = False, True
         self.set_focus(None)
         self.touched = True
         self.runner.start()
@@ -185,7 +185,7 @@ class CompareScreen(CompareView):
         self.draw()
 
     def _move(self, step: int) -> None:
-        self.chosen = (self.chosen + step) % len(self.lanes)
+        self.chosen, self.follows = (self.chosen + step) % len(self.lanes), False
         self.draw()
 
     def do_race_up(self, argument: str) -> None:

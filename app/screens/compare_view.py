@@ -49,7 +49,7 @@ class CompareView(PlaceScreen[Winner | None]):
     CompareView #texts { height: 1fr; min-height: 3; }
     CompareView LaneText { display: none; }
     CompareView LaneText.-chosen { display: block; }
-    CompareView.-wide LaneText.-used { display: block; }
+    CompareView.-wide LaneText.-used { display: block; border-left: solid $panel-lighten-2; }
     CompareView #details { height: auto; display: none; border-top: solid $panel-lighten-2; }
     CompareView.-wide #details.-known { display: block; }
     CompareView.-short #details, CompareView.-flat #details { display: none; }
@@ -63,6 +63,7 @@ class CompareView(PlaceScreen[Winner | None]):
         self.tokens = TOKENS
         self.colours = False
         self.chosen = 0
+        self.follows = True  # the chosen lane is the running one, until the person chooses
         self.grade: Literal["live", "timed"] = "live"
         self.runner: Runner | None = None
         self.touched = False  # the engine has another drafter than the chat's
@@ -90,10 +91,13 @@ class CompareView(PlaceScreen[Winner | None]):
         self.draw()
 
     def draw(self) -> None:
+        """Bring everything up to date."""
         if not self.is_mounted:
             return
         ready = self.ground.ready
         self.title_bar.show(f"Compare   {one_line(ready.target, 30)} {ready.quant}", f"greedy · {self.tokens} tokens · one lane at a time")
+        if self.running and self.follows and self.runner is not None and self.runner.now is not None:
+            self.chosen = self.runner.now.row
         self._scores.update(scores(self.lanes, self.chosen, self.size.width, self.tokens, self.grade))
         hidden = self.running and self.grade == "timed"
         for n, text in enumerate(self._texts):
@@ -101,20 +105,27 @@ class CompareView(PlaceScreen[Winner | None]):
             text.set_class(n == self.chosen, "-chosen")
             if n < len(self.lanes) and not hidden:
                 lane = self.lanes[n]
-                text.show(f"{n + 1} {lane.title}", self._pieces(n), colours=self.colours, last=self.running or self.played_s is not None)
+                text.show(
+                    f"{n + 1} {lane.title}",
+                    self._pieces(n),
+                    colours=self.colours and bool(lane.tally.drafted),
+                    last=self.running or self.played_s is not None,
+                )
         result = self.runner.result if self.runner is not None and not self.running else None
         self._details.set_class(result is not None, "-known")
         if result is not None:
             self._details.update(details(result.lanes, self.size.width))
         self._agreement.update(Content("\n").join(Content(for_terminal(line)) for line in self._lines()))
         playable = result is not None and any(lane.runs for lane in result.lanes)
-        self.show_keys(
-            ("race_run", "race_timed", "race_drafters", "race_prompt")
-            if self.running
-            else ()
-            if playable
-            else ("race_play", "race_use", "race_save")
-        )
+        self._show_keys(playable)
+
+    def _show_keys(self, playable: bool) -> None:
+        """What can be done now."""
+        before, after = ("race_run", "race_timed", "race_drafters", "race_prompt"), ("race_play", "race_use", "race_save")
+        if self.running or self.played_s is not None:
+            self.show_keys((*before, *after, "race_bench", "race_back"), [("Esc", "stop")])
+        else:
+            self.show_keys(() if playable else after)
 
     def _pieces(self, n: int) -> list[Segment]:
         """What of a lane's text is shown now."""

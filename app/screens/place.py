@@ -6,6 +6,7 @@ A subclass sets `WHERE` and `BINDINGS = bindings(WHERE)`, yields its widgets fro
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterable
 from typing import ClassVar, Generic, TypeVar
 
 from textual.app import ComposeResult
@@ -69,9 +70,9 @@ class PlaceScreen(Screen[Result], Generic[Result]):
     def on_mount(self) -> None:
         self.show_keys()
 
-    def show_keys(self, without: tuple[str, ...] = ()) -> None:
-        """The key bar, without some commands that make no sense now."""
-        self.key_bar.show([*place_bar(self.WHERE, without), ("^Q", "quit")])
+    def show_keys(self, without: tuple[str, ...] = (), first: Iterable[tuple[str, str]] = ()) -> None:
+        """The key bar, without some commands that make no sense now; `first` goes before them."""
+        self.key_bar.show([*first, *place_bar(self.WHERE, without), ("^Q", "quit")])
 
     def action_command(self, name: str) -> None:
         """A key was pressed."""

@@ -62,7 +62,7 @@ class LaneText(VerticalScroll):
     """The text of one lane under its name."""
 
     DEFAULT_CSS = """
-    LaneText { width: 1fr; height: 1fr; border-right: solid $panel-lighten-2; scrollbar-size-vertical: 1; }
+    LaneText { width: 1fr; height: 1fr; scrollbar-size-vertical: 1; }
     LaneText .lane-title { height: 1; text-style: bold; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis; }
     LaneText .lane-text { height: auto; padding: 0 1; }
     """
