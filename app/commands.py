@@ -12,11 +12,12 @@ from typing import Literal
 
 from textual.binding import Binding, BindingType
 
-Where = Literal["app", "chat", "prompt", "transcript", "chats", "steps", "compare", "bench", "results", "report", "picker"]
+Where = Literal["app", "chat", "prompt", "transcript", "chats", "steps", "compare", "bench", "results", "report", "picker", "downloads"]
 PLACES: dict[Where, str] = {  # titles of the places beside the chat
     "transcript": "On a message (Tab goes there, Esc comes back)",
     "chats": "In the list of chats",
     "picker": "In the lists of models and drafters",
+    "downloads": "In the downloads",
     "steps": "In the step inspector",
     "compare": "In the comparison",
     "bench": "In the benchmark",
@@ -138,6 +139,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("tokens", "Show which tokens came from the draft", "ctrl+t", "tokens", "[on|off]", "tokens", palette=True),
     Command("steps", "Look at the steps of the last reply one by one", "f3", "steps", when=with_text, palette=True),
     Command("stats", "More numbers, one line of them, or none", "ctrl+s", "stats", "[off|line|full]", "numbers", palette=True),
+    Command("downloads", "Fetch and delete models, see what they take", "f4", "downloads", "[NAME]", palette=True),
     Command("compare", "Race drafters on one prompt", "f5", "compare", "[NAME ...]", "compare", can_race, palette=True),
     Command("bench", "Measure drafters on sets of prompts", "f6", "bench", "[SET] [NAME ...]", "bench", can_race, palette=True),
     Command("results", "Saved measurements: open, compare two, delete", slash="results", palette=True),
@@ -185,6 +187,10 @@ COMMANDS: tuple[Command, ...] = (
     Command("chats_delete", "Delete this chat", "d,delete", label="delete", where="chats"),
     Command("chats_undelete", "Bring back the chat that was deleted last", "u", label="bring back", where="chats"),
     Command("chats_leave", "Back to the chat", "escape", label="back", where="chats"),
+    Command("files_fetch", "Download it, or go on with a stopped download", "enter", label="download", where="downloads", bind=False),
+    Command("files_back", "Back to the chat; downloads go on", "escape", label="back", where="downloads"),
+    Command("files_stop", "Stop the download; what was fetched is kept", "s", label="stop", where="downloads"),
+    Command("files_delete", "Delete it from this machine; asks first", "x", label="delete", where="downloads"),
     Command("pick_use", "Use the chosen one", "enter", label="use", where="picker", bind=False),
     Command("pick_back", "Back to the chat; stops a trial", "escape", label="back", where="picker"),
     Command("pick_try", "Write 32 tokens with it and measure", "t", label="try 32 tokens", where="picker"),

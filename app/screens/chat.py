@@ -74,6 +74,7 @@ class ChatScreen(ChatCommands):
     async def on_mount(self) -> None:
         self.watch(self.transcript, "scroll_y", self._show_below, init=False)
         self.show_lines()
+        self.set_interval(0.5, self._after_downloads)
         self.run_worker(self._pump(), group="pump")
         self.run_worker(self._begin(), group="command")
 

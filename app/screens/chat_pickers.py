@@ -7,8 +7,10 @@ from dataclasses import replace
 
 from app import picks, trial
 from app.console import Interrupt
+from app.downloads import Downloads
 from app.driver import Driver
 from app.screens.chat_views import ChatViews
+from app.screens.downloads import DownloadsScreen
 from app.screens.picker import Chosen, PickerScreen
 from engine.catalog.specs import ModelSpec
 
@@ -18,6 +20,7 @@ class ChatPickers(ChatViews):
 
     def __init__(self, *args: object) -> None:
         super().__init__(*args)  # type: ignore[arg-type]
+        self.downloads = Downloads(self.surroundings)
         self._trials: dict[str, dict[str, trial.Trial]] = {}  # by target, then by drafter
 
     async def pick_drafter(self) -> None:
@@ -36,6 +39,9 @@ class ChatPickers(ChatViews):
         chosen = await self._open(screen)
         if chosen is None:
             return
+        if chosen.fetch:
+            self.open_downloads(chosen.spec)
+            return
         if chosen.k != self.chat.k:
             self.do_k("auto" if chosen.k is None else str(chosen.k))
         await self.swap(replace(chosen.spec, role="drafter"))
@@ -45,8 +51,39 @@ class ChatPickers(ChatViews):
         catalog, ready = self.surroundings.catalog(), self.loaded.ready
         screen = PickerScreen("Model", lambda: picks.targets(catalog, self.surroundings, self.loaded.options, ready))
         chosen = await self._open(screen)
-        if chosen is not None:
+        if chosen is not None and chosen.fetch:
+            self.open_downloads(chosen.spec)
+        elif chosen is not None:
             await self.open_target(chosen.spec, self.loaded.fitting(chosen.spec, catalog.drafters_for(chosen.spec)))
+
+    def do_downloads(self, argument: str) -> None:
+        """The downloads; with a name, fetch that at once."""
+        self.open_downloads(self.surroundings.catalog().target(argument) if argument else None)
+
+    def open_downloads(self, start: ModelSpec | None = None) -> None:
+        """Show the downloads and perhaps begin one."""
+        ready = self.loaded.ready
+        in_use = {ready.target, *ready.drafter.split("+")} if ready is not None else set()
+        screen = DownloadsScreen(self.surroundings, self.downloads, in_use=in_use, offline=self.options.offline, start=start)
+        self.app.push_screen(screen)
+
+    def _after_downloads(self) -> None:
+        """Move the queue on, say what has ended, and show in the header how far the running one is."""
+        if not self.downloads.busy:
+            return
+        ended = self.downloads.look()
+        self.app.sub_title = self.downloads.badge
+        if ended is None:
+            return
+        if ended.error is None:
+            self.toast(f"{ended.spec.name} is on this machine now.")
+        else:
+            self.toast(f"{ended.spec.name}: {ended.error.message}", "warning")
+        if isinstance(self.app.screen, DownloadsScreen):
+            self.app.screen.arrived()
+
+    def on_unmount(self) -> None:
+        self.downloads.close()
 
     async def _open(self, screen: PickerScreen) -> Chosen | None:
         chosen = await self.app.push_screen_wait(screen)

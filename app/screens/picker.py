@@ -5,7 +5,7 @@ The facts are gathered in a thread, since they read files and ask the graphics d
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from threading import Thread
 
@@ -108,10 +108,10 @@ class PickerScreen(PlaceScreen[Chosen | None]):
         else:
             self.call_later(self.fill, picks)
 
-    def show_keys(self, without: tuple[str, ...] = ()) -> None:
+    def show_keys(self, without: tuple[str, ...] = (), first: Iterable[tuple[str, str]] = ()) -> None:
         """The keys that make sense now."""
-        left_out = () if self.drafters else ("pick_try", "pick_fewer", "pick_more")
-        super().show_keys((*without, *left_out, *(("pick_try",) if self._busy else ())))
+        left_out = ("pick_try",) if self._busy or not self.drafters else ()
+        super().show_keys((*without, *left_out), first)
 
     def fill(self, picks: Picks) -> None:
         """The facts have come."""

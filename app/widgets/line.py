@@ -39,6 +39,12 @@ class HeaderBar(Line):
         self._shown: tuple[str, ...] = ("no model",)
         self._chat: tuple[str, bool] = ("", False)
 
+    def on_mount(self) -> None:
+        self.watch(self.app, "sub_title", self._badge_changed, init=False)
+
+    def _badge_changed(self) -> None:
+        self.refresh()
+
     def show(self, ready: Ready | None, loading: str = "", k: int | None = None, title: str = "", *, unsaved: bool = False) -> None:
         """What is loaded, or the name of what is being loaded; the chat's title, and whether saving fails."""
         if loading:
@@ -56,7 +62,10 @@ class HeaderBar(Line):
     def line(self, width: int) -> Content:
         title, unsaved = self._chat
         left = Content.assemble(
-            (f" {self.app.title}", "bold"), ("  NOT SAVED", "bold $text-error") if unsaved else "", f"  {title}" if title else ""
+            (f" {self.app.title}", "bold"),
+            f"  {self.app.sub_title}" if self.app.sub_title else "",
+            ("  NOT SAVED", "bold $text-error") if unsaved else "",
+            f"  {title}" if title else "",
         )
         match self._shown:
             case ("loading", name):

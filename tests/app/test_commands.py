@@ -20,12 +20,13 @@ from app.commands import (
     slash_help,
 )
 from app.screens.chat import ChatScreen
+from app.screens.downloads import DownloadsScreen
 from app.screens.picker import PickerScreen
 from app.screens.steps import StepsScreen
 from app.tui import SpecChat
 from app.widgets.prompt import Prompt
 
-SCREENS: dict[str, type] = {"steps": StepsScreen, "picker": PickerScreen}  # the screen of each place beside the chat
+SCREENS: dict[str, type] = {"steps": StepsScreen, "picker": PickerScreen, "downloads": DownloadsScreen}  # the screen of each place beside the chat
 ASKED_FOR = ("draft", "model", "new", "quit", "help", "stop", "k", "temp", "seed", "system", "copy", "retry")
 
 
