@@ -22,6 +22,7 @@ def is_alive(owner: str, fresh: bool) -> bool:
     if host != (platform.node() or "here"):
         return bool(owner) and fresh
     try:
-        return abs(psutil.Process(int(pid)).create_time() - float(started)) < START_S
+        process = psutil.Process(int(pid))
+        return abs(process.create_time() - float(started)) < START_S and process.status() != psutil.STATUS_ZOMBIE
     except (psutil.Error, ValueError, OverflowError):
         return False

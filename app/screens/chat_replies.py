@@ -84,6 +84,8 @@ class ReplyFlow(LoadFlow):
         if self.begun is not None:
             self.reply.begin(self.begun)
         await self.asked.put(self.reply)
+        if self.begun is not None:
+            await self.reply.draw()
         self.transcript.show_reply(self.asked)
         self.meter.asked((request.messages, request.sampling, request.max_tokens))
         await self.keep_first(turn)

@@ -164,6 +164,12 @@ class Reply(Vertical):
         if visible != self._tail.display:
             self._tail.display = visible
 
+    async def draw(self) -> None:
+        """Draw all closed blocks that there are, and the end of the open one."""
+        while self._waiting:
+            await self._draw_blocks()
+        await self.paint()
+
     async def finish(self, text: str, foot: str = "") -> None:
         """Draw the rest, a short reply once more as a whole: a later line can change how an earlier one is read."""
         assert text.startswith(self.exact), "the segments joined are the text"
