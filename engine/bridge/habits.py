@@ -37,8 +37,8 @@ def habits(tokenizer: Tokenizer, table: ByteTable) -> Habits:
     except EngineError:
         return Habits(b"", end)
     if found and tail.strip():
-        first = _ids(tokenizer, tail.lstrip())[0]
-        end = first if first in table.ends else end
+        behind = _ids(tokenizer, tail.lstrip())
+        end = behind[0] if behind and behind[0] in table.ends else end
     if not found or head not in (prompt, prompt + " "):
         head = prompt
     before, after = _ids(tokenizer, prompt), _ids(tokenizer, head + _WORD)

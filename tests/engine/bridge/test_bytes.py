@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers
+from tokenizers import Tokenizer, decoders, models, normalizers
 
 from engine.bridge import bytes as tables
 from engine.bridge import shelf, soundness
