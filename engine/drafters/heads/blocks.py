@@ -25,10 +25,10 @@ def spread(of: Family) -> int:
 
 def indices(names: Iterable[str], of: Family) -> dict[int, list[int]]:
     """head -> indices of its blocks, ascending."""
-    found: dict[int, list[int]] = {}
+    found: dict[int, set[int]] = {}
     for name in names:
-        if m := re.match(re.escape(AT[of]) + r"(\d+)\.(\d+)\.linear\.weight", name):
-            found.setdefault(int(m[1]), []).append(int(m[2]))
+        if m := re.match(re.escape(AT[of]) + r"(\d+)\.(\d+)\.linear\.(?:weight|bias)", name):
+            found.setdefault(int(m[1]), set()).add(int(m[2]))
     return {head: sorted(there) for head, there in found.items()}
 
 
@@ -43,7 +43,7 @@ def count(names: Iterable[str], of: Family, folder: str) -> int:
 def layers(names: Iterable[str], of: Family, config: Mapping[str, Any]) -> int:
     """Blocks per head."""
     names = list(names)
-    if of == "medusa" and (own := [int(m[1]) for name in names if (m := re.match(r"0\.(\d+)\.weight", name))]):
+    if of == "medusa" and (own := [int(m[1]) for name in names if (m := re.match(r"\d+\.(\d+)\.weight", name))]):
         return own[0]  # the LM head stands behind the last block
     most = max(there[-1] for there in indices(names, of).values()) // spread(of) + 1
     return max(most, int(config.get(LAYERS_KEY[of], 1))) if _once(names, of) else most

@@ -75,16 +75,14 @@ def _reasons(spec: HeadSpec) -> list[str]:
             before = " behind a transformer layer that reads the whole text" if spec.family == "hydra++" else ""
             return [f"{spec.n_heads} heads{before}" + (", each of which sees the drafted tokens before it." if spec.grounded else ".")]
         case "gumiho":
-            return [
-                f"{spec.layers} transformer layers draft {spec.serial} tokens one after the other, {spec.n_heads} heads the next ones at once."
-            ]
+            serial = f"{spec.layers} transformer layers draft {spec.serial} tokens one after the other"
+            return [f"{serial}, {spec.n_heads} heads the next ones at once."]
         case "eagle3":
             small = f", over {spec.draft_vocab:,} of {spec.vocab:,} tokens" if spec.draft_vocab != spec.vocab else ""
             return [f"One layer, from the inputs of target layers {', '.join(map(str, spec.tap_layers))}{small}."]
         case _:
-            return [
-                "One layer, from the target's last hidden state; the same weights serve eagle1 (a fixed tree) and eagle2 (a growing one)."
-            ]
+            both = "the same weights serve eagle1 (a fixed tree) and eagle2 (a growing one)"
+            return [f"One layer, from the target's last hidden state; {both}."]
 
 
 def _place(spec: ModelSpec) -> Path:

@@ -48,13 +48,13 @@ def describe(
 
 def _medusa(of: Family, config: Mapping[str, Any], shapes: Mapping[str, Shape], target: TargetFacts, folder: str) -> HeadSpec:
     n, layers = blocks.count(shapes, of, folder), blocks.layers(shapes, of, config)
-    own = f"0.{layers}.weight"
-    vocab = layout.at(shapes, own, folder)[0] if own in shapes else target.vocab
+    own = next((name for name in shapes if name.endswith(f".{layers}.weight")), None)
+    vocab = layout.at(shapes, own, folder)[0] if own is not None else target.vocab
     said = config.get("medusa_num_heads", n)
     notes = (f"The config of {folder} says {said} heads, its file holds {n}: all {n} are used.",) if said != n else ()
     hidden = layout.at(shapes, "0.0.linear.weight", folder)[0]
     return HeadSpec(
-        of, hidden, vocab, vocab, hidden, n_heads=n, head_layers=layers, own_lm_head=own in shapes, notes=notes, **TREES[of]
+        of, hidden, vocab, vocab, hidden, n_heads=n, head_layers=layers, own_lm_head=own is not None, notes=notes, **TREES[of]
     )  # fmt: skip
 
 
