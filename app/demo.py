@@ -18,8 +18,9 @@ from app.surroundings import Surroundings
 from engine.catalog.catalog import Catalog, Defaults, builtin
 from engine.catalog.progress import Progress
 from engine.catalog.specs import NGRAM, ModelSpec
+from engine.catalog.vocabulary import Relation
 from engine.errors import EngineError
-from engine.protocol import Ready
+from engine.protocol import LoadOptions, Ready, Step
 from engine.replay import ReplayClient
 from engine.trace import Trace, load_trace
 
@@ -40,6 +41,10 @@ class DemoMachine(Surroundings):
         self.drafter = known.drafter(ready.drafter)
         self.suggestions = tuple(prompt for prompt in trace.prompts if prompt != WARM_UP_PROMPT)
         self._drafters = {name: known.drafter(name) for name in names} | {"ngram": NGRAM}
+        readies = {take.drafter: event for take in trace.takes for _, event in take.timed if isinstance(event, Ready)}
+        self._memory = {name: event.memory.drafter for name, event in readies.items()} | {ready.target: ready.memory.target}
+        rates = {name: rate(trace, name) for name in readies}
+        self._speedups = {name: value / rates["none"] for name, value in rates.items() if name != "none" and rates.get("none")}
 
     def catalog(self) -> Catalog:
         return Catalog({self.target.name: self.target}, dict(self._drafters), Defaults())
@@ -52,6 +57,21 @@ class DemoMachine(Surroundings):
 
     def open_store(self) -> Store:
         return Store(None)
+
+    def disk_use(self, spec: ModelSpec) -> int:
+        return spec.size
+
+    def remove(self, spec: ModelSpec) -> int:
+        raise EngineError("The demo deletes nothing.", "Leave it with ^Q and start specchat without --demo.", kind="config")
+
+    def need(self, spec: ModelSpec, options: LoadOptions, *, beside: bool) -> int:
+        return self._memory.get(spec.name, 0)
+
+    def recall(self, target: str, quant: str, device: str) -> dict[str, float]:
+        return dict(self._speedups)
+
+    def relation(self, one: ModelSpec, other: ModelSpec) -> tuple[Relation, str]:
+        return "same", "as recorded"
 
     def remember(self, target: ModelSpec, drafter: ModelSpec | None) -> str | None:
         return None
@@ -67,6 +87,16 @@ def demo(speed: float | None = 1.0, trace: Trace | None = None) -> tuple[ChatOpt
     )
     options = ChatOptions(target=machine.target, drafter=machine.drafter, offline=True, notes=(note,))
     return options, ReplayClient(trace, speed), machine
+
+
+def rate(trace: Trace, drafter: str) -> float:
+    """Tokens/s over all recordings with this drafter."""
+    emitted, decode_s = 0, 0.0
+    for take in trace.takes:
+        steps = [event for _, event in take.timed if isinstance(event, Step)] if take.drafter == drafter else []
+        emitted += sum(step.emitted for step in steps)
+        decode_s += steps[-1].at_s if steps else 0.0
+    return emitted / decode_s if decode_s > 0 else 0.0
 
 
 def recorded() -> Trace:

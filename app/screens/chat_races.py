@@ -4,6 +4,9 @@ drafter back.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 from app.compare import MOST, whole_steps
 from app.ground import Ground
 from app.prompts import SETS
@@ -38,17 +41,25 @@ class ChatRaces(ChatPickers):
     async def do_compare(self, argument: str) -> None:
         """F5: race drafters; `argument` names them."""
         ground = self.ground()
-        winner = await self._lend(CompareScreen(ground, self._named(argument.split()) or ground.drafters[:MOST]))
-        if winner is not None and winner.measure:
-            await self._lend(BenchScreen(self.ground(), winner.measure))
-        elif winner is not None:
+        screen = CompareScreen(ground, self._named(argument.split()) or ground.drafters[:MOST])
+        async with self._lent(screen) as borrowed:
+            winner = await self.app.push_screen_wait(screen)
+            if winner is not None and winner.measure:
+                bench = BenchScreen(ground, winner.measure)
+                borrowed.append(bench)
+                await self.app.push_screen_wait(bench)
+            elif winner is not None:
+                self.loaded.drafter, self.loaded.chosen = winner.drafter, True
+        if winner is not None:
             await self.adopt(winner)
 
     async def do_bench(self, argument: str) -> None:
         """F6: `argument` names a set and drafters."""
         words = argument.split()
         sets = [word for word in words if word in SETS]
-        await self._lend(BenchScreen(self.ground(), self._named([word for word in words if word not in SETS]), sets))
+        screen = BenchScreen(self.ground(), self._named([word for word in words if word not in SETS]), sets)
+        async with self._lent(screen):
+            await self.app.push_screen_wait(screen)
 
     def do_results(self, argument: str) -> None:
         self.app.push_screen(ResultsScreen())
@@ -87,20 +98,19 @@ class ChatRaces(ChatPickers):
             demo=self.surroundings.demo,
         )
 
-    async def _lend(self, screen: CompareScreen | BenchScreen) -> Winner | None:
-        """Give the engine to a screen until it closes; then load the drafter of the chat again, if it was changed."""
+    @asynccontextmanager
+    async def _lent(self, screen: CompareScreen | BenchScreen) -> AsyncIterator[list[CompareScreen | BenchScreen]]:
+        """The engine is with this screen, and with those that are added; then the chat's drafter comes back, if it was changed."""
+        borrowed = [screen]
         self.lent = True
         try:
-            winner: Winner | None = await self.app.push_screen_wait(screen)
+            yield borrowed
         finally:
             self.lent = False
-        if screen.touched:
-            drafter = winner.drafter if winner is not None else screen.ground.drafter
-            self.loaded.chosen = self.loaded.chosen or (winner is not None and not winner.measure)
-            self.loaded.swap(drafter)
-        self.prompt.focus()
-        self.wake()
-        return winner
+            if any(one.touched for one in borrowed):
+                self.loaded.swap(self.loaded.drafter)
+            self.prompt.focus()
+            self.wake()
 
     async def adopt(self, winner: Winner) -> None:
         """The reply of a lane becomes an answer of the chat: another version where the question is the last one."""

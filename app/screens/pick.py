@@ -27,7 +27,8 @@ class PickScreen(ModalScreen[list[str] | None]):
     PickScreen { align: center middle; }
     PickScreen Vertical { width: 90%; max-width: 76; height: auto; max-height: 80%; padding: 0 1; }
     PickScreen Vertical { border: round $accent; background: $surface; }
-    PickScreen SelectionList, PickScreen SelectionList:focus { border: none; height: auto; max-height: 14; background: $surface; padding: 0; }
+    PickScreen SelectionList { height: auto; max-height: 14; background: $surface; padding: 0; }
+    PickScreen SelectionList, PickScreen SelectionList:focus { border: none; }
     """
 
     def __init__(self, title: str, items: Sequence[tuple[str, str]], chosen: Sequence[str], most: int) -> None:
