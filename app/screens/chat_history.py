@@ -60,6 +60,7 @@ class ChatHistory(ChatTree):
         self.meter.cleared()
         self.transcript.unfolded = self.chat.think == "show"
         self.show_attached()
+        self.show_lines()
         found = next((turn for turn in self.chat.turns if message in (turn.key, turn.answer.key if turn.answer else None)), None)
         await self.transcript.open(self.chat.turns, found)
         if found is not None:

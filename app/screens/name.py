@@ -32,7 +32,7 @@ class NameScreen(ModalScreen[str | None]):
         with Vertical() as box:
             box.border_subtitle = "Enter keeps · Esc leaves"
             yield Static(Content(for_terminal(self._question)))
-            line = Input(one_line(self._value), compact=True)
+            line = Input(one_line(self._value), compact=True, select_on_focus=False)
             line.cursor_blink = False
             yield line
 
