@@ -19,7 +19,7 @@ from app.pull import ensure, on_disk
 from app.report import Report, as_report, steps_csv
 from app.report_text import as_table
 from app.run import fresh_seed, generate
-from engine.catalog import catalog
+from engine.catalog import bindings, catalog
 from engine.catalog.specs import NGRAM, ModelSpec
 from engine.client import Client, EngineClient
 from engine.errors import EngineError
@@ -89,6 +89,8 @@ def planned(
     choice = choose(options, models)
     chosen = list(dict.fromkeys(models.drafter(name) for name in drafters)) or there(models, choice.target)[:most]
     chosen = [spec for spec in chosen if spec.kind != "none"]  # plain is measured anyway
+    for spec in chosen:
+        bindings.require(spec, choice.target)
     ensure(choice.target, interrupt, offline=options.offline, named=choice.named)
     for spec in chosen:
         ensure(spec, interrupt, offline=options.offline, option="-d")

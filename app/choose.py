@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from app.options import Options
 from app.pull import on_disk
 from app.state import State, load_state, save_state
-from engine.catalog import catalog, hardware
+from engine.catalog import bindings, catalog, hardware
 from engine.catalog.catalog import Catalog
 from engine.catalog.specs import ModelSpec
 from engine.errors import EngineError
@@ -29,9 +29,10 @@ class Choice:
 def choose(options: Options, models: Catalog) -> Choice:
     """Target and drafter; raises for names that mean nothing."""
     drafter = models.drafter(options.drafter)
-    if options.target is not None:
-        return Choice(models.target(options.target), drafter, True)
-    return Choice(_last_target(models) or models.default_target(hardware.probe()), drafter, False)
+    named = models.target(options.target) if options.target is not None else None
+    target = named or _last_target(models) or models.default_target(hardware.probe())
+    bindings.require(drafter, target)  # before anything is downloaded
+    return Choice(target, drafter, named is not None)
 
 
 def _last_target(models: Catalog) -> ModelSpec | None:
