@@ -21,6 +21,7 @@ logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it warns of optiona
 _begun = perf_counter()
 import torch  # noqa: E402
 
+from engine import costs  # noqa: E402
 from engine.catalog import fit, measured  # noqa: E402
 from engine.catalog.specs import NONE, ModelSpec  # noqa: E402
 from engine.client import Outbox, Stopper  # noqa: E402
@@ -52,7 +53,6 @@ from engine.speculation.control import Controller  # noqa: E402
 
 IMPORT_S = perf_counter() - _begun
 Queue = SimpleQueue[tuple[int, Command] | None]
-WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16)  # numbers of rows whose cost is measured at load
 
 
 def serve(commands: Queue, outbox: Outbox, stopper: Stopper) -> None:
@@ -215,6 +215,7 @@ class Engine:
             opened.device,
             opened.scheme,
             opened.sampling.temperature or 0.0,
+            session.target,
         )
         device = opened.device if self._options.draft_device == "auto" else resolve_device(self._options.draft_device)
         built = registry.build(drafter, method, beside, device, self._options, self._progress, lambda: self._stopper.stopped(number))
@@ -230,20 +231,8 @@ class Engine:
         session = self._session
         assert session is not None
         session.control.most = 0
-        if session.loaded.drafter is None or session.control.verify.known:
-            return
-        self._out.put(Loading("Measuring this machine"))
-        target = session.target
-        costs: dict[int, float] = {}
-        held = target.length
-        for width in (1, *WIDTHS):  # the first pass warms up
-            if width > target.max_nodes + 1:
-                break
-            begun = perf_counter()
-            target.verify(torch.zeros(width, dtype=torch.int64), tuple(range(width - 1))).argmax(-1).tolist()
-            costs[width] = perf_counter() - begun
-        target.truncate(held)
-        session.control.measured(costs)
+        if session.loaded.drafter is not None:
+            costs.measure(session.target, session.loaded.drafter, session.control, lambda: self._out.put(Loading("Measuring this machine")))
 
     def _swap(self, number: int, command: SwapDrafter) -> None:
         if self._session is None:

@@ -11,9 +11,10 @@ import torch
 from engine.catalog import bindings, catalog, hub, measured, stored
 from engine.catalog.specs import NGRAM, NONE, ModelSpec
 from engine.decoder.load import load_weights
-from engine.decoder.target import LeanTarget
+from engine.decoder.target import LeanTarget, Target
 from engine.decoder.tokenizer import Tokenizer, difference, load_tokenizer
 from engine.drafters.bridged import METHODS, Pair
+from engine.drafters.heads.build import open_heads
 from engine.drafters.model import ModelDrafter
 from engine.drafters.ngram import LONG, Ngram
 from engine.drafters.stacked import Stacked
@@ -37,6 +38,7 @@ class Beside:
     device: torch.device
     quant: str
     temperature: float = 0.0  # of a reply without wishes of its own
+    target: Target | None = None  # itself: draft heads read its hidden states and use its LM head
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +82,11 @@ def build(
     spec = stored.settled(spec)  # by a folder or a hub id: only its files say what it is
     if spec.kind == "heads":
         bindings.require(spec, beside.spec)
-        raise EngineError(
-            f"{spec.name} is a set of draft heads, which this version cannot run.",
-            "Choose a small model as drafter, or ngram.",
-            kind="architecture",
-        )
+        quant = options.draft_quant if options.draft_quant != "auto" else beside.quant
+        drafter, scheme, told = open_heads(spec.name, where(spec), method, beside.target, quant, progress, cancelled)
+        if device != beside.device:
+            told = (*told, f"{spec.name} runs on {beside.device}, where its target is: draft heads read the target's hidden states.")
+        return Built(drafter, scheme, told)
     if method not in METHODS:
         _only(method, "model", spec)
     return _model(spec, method, beside, device, options, progress, cancelled)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from engine.speculation.draft import Context, Draft, Drafter, Needs, Verdict
 
@@ -14,11 +15,10 @@ class Stacked:
         assert parts
         self.parts = tuple(parts)
         self.name = "+".join(part.name for part in parts)
-        self.needs = Needs(
-            taps=tuple(sorted({tap for part in parts for tap in part.needs.taps})),
-            final=any(part.needs.final for part in parts),
-            max_nodes=max(part.needs.max_nodes for part in parts),
-        )
+        reading = [part.needs for part in parts if part.needs.reader is not None]
+        assert len(reading) <= 1, "hidden states go to one part"
+        most = max(part.needs.max_nodes for part in parts)
+        self.needs = replace(reading[0], max_nodes=most) if reading else Needs(max_nodes=most)
 
     @property
     def method(self) -> str:

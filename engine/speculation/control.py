@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import mul
 
-MOST_NODES = 15
+MOST_NODES = 15  # of a chain
 SIZES = (*range(1, 17), *range(20, 65, 4))  # numbers of nodes that are weighed
 GAIN_ON = 1.04  # an idle drafter must promise this much to come back
 GAIN_OFF = 1.0
@@ -153,10 +153,13 @@ class Controller:
         self.most = MOST_NODES
         self.notices: list[str] = []
 
-    def measured(self, costs: dict[int, float], trees: dict[int, float] | None = None) -> None:
-        """Seconds of a pass by its number of rows, timed at load; those of passes that branch apart."""
+    def measured(self, costs: dict[int, float]) -> None:
+        """Seconds of a pass by its number of rows, timed at load."""
         self.verify = Cost(costs)
-        self.trees = Cost({1: costs[1], **trees} if trees else None)
+
+    def measured_trees(self, costs: dict[int, float]) -> None:
+        """… of passes whose rows branch."""
+        self.trees = Cost(costs)
 
     def source(self, name: str) -> Source:
         return self.sources.setdefault(name, Source())
@@ -179,7 +182,7 @@ class Controller:
 
     def best(self, name: str) -> tuple[int, float]:
         """The best number of nodes from 1 up, and its expected gain; the smaller among equals."""
-        most = max(self.most, 1)
+        most = max(self.most if self.source(name).branched else min(self.most, MOST_NODES), 1)
         sizes = [n for n in SIZES if n < most] + [most]
         gains = self.gains(name, sizes)
         gain = max(gains)

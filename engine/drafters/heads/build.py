@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 
 from torch import Tensor
 
 from engine.decoder.linear import DTYPES
 from engine.decoder.load import resolve_scheme
-from engine.decoder.target import LeanTarget
+from engine.decoder.target import LeanTarget, Target
 from engine.drafters.heads.base import Head, Shared
 from engine.drafters.heads.drafter import HeadsDrafter
 from engine.drafters.heads.eagle import Eagle
 from engine.drafters.heads.fixed import EAGLE_1, MC_SIM_7B_63
-from engine.drafters.heads.grow import Path
+from engine.drafters.heads.grow import Path as Ranks
 from engine.drafters.heads.gumiho import Gumiho
 from engine.drafters.heads.hydra import Hydra
 from engine.drafters.heads.layers import Maker
+from engine.drafters.heads.load import facts_of, load_head
 from engine.drafters.heads.medusa import Medusa
 from engine.drafters.heads.specs import HeadSpec
+from engine.errors import EngineError
 
-FIXED: dict[str, tuple[Path, ...]] = {"medusa": MC_SIM_7B_63, "hydra": MC_SIM_7B_63, "hydra++": MC_SIM_7B_63, "eagle1": EAGLE_1}
+Progress = Callable[[str, int, int], None]
+CORRECTED = "-corrected"
+FIXED: dict[str, tuple[Ranks, ...]] = {"medusa": MC_SIM_7B_63, "hydra": MC_SIM_7B_63, "hydra++": MC_SIM_7B_63, "eagle1": EAGLE_1}
 
 
 def build(
@@ -30,8 +36,8 @@ def build(
     target: LeanTarget,
     quant: str,
     corrected: bool = False,
-    choices: tuple[Path, ...] | None = None,
-    progress: Callable[[str, int, int], None] | None = None,
+    choices: tuple[Ranks, ...] | None = None,
+    progress: Progress | None = None,
     cancelled: Callable[[], bool] | None = None,
 ) -> tuple[HeadsDrafter, str]:
     """The drafter and the number format of its weights. `choices` replaces the published tree of a family that has a fixed one."""
@@ -57,7 +63,50 @@ def build(
     return HeadsDrafter(name, spec.family, head, most, spec.tap_layers, final=not spec.tap_layers), scheme
 
 
-def _tree(spec: HeadSpec) -> tuple[Path, ...]:
+def open_heads(
+    name: str,
+    path: Path,
+    method: str,
+    target: Target | None,
+    quant: str,
+    progress: Progress | None = None,
+    cancelled: Callable[[], bool] | None = None,
+) -> tuple[HeadsDrafter, str, tuple[str, ...]]:
+    """The heads in a folder beside their target: drafter, number format, notes for the person. EngineError where they do not go together.
+
+    `method` is auto, a family, eagle1 (the fixed tree of the first version), or gumiho-corrected (without its authors' two quirks). A
+    `tree.json` in the folder, a list of paths of ranks, takes the place of the published fixed tree.
+    """
+    if not isinstance(target, LeanTarget):
+        raise EngineError(
+            f"{name} needs the target's hidden states, which a model that runs through transformers does not show.",
+            "Choose a small model as drafter, or ngram.",
+            kind="architecture",
+        )
+    family = method.removesuffix(CORRECTED)
+    spec, tensors = load_head(path, facts_of(target.model.config, name), family, name)
+    notes, choices = list(spec.notes), _own_tree(path)
+    if choices is not None and spec.family not in FIXED:
+        notes.append(f"The tree.json of {name} is not used: {spec.family} grows its trees by itself.")
+    corrected = method != family
+    drafter, scheme = build(name, spec, tensors, target, quant, corrected, choices, progress, cancelled)
+    return drafter, scheme, tuple(notes)
+
+
+def _own_tree(folder: Path) -> tuple[Ranks, ...] | None:
+    file = folder / "tree.json"
+    if not file.is_file():
+        return None
+    try:
+        choices = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        choices = None
+    if not isinstance(choices, list) or not all(isinstance(path, list) for path in choices):
+        raise EngineError(f"{file} is no list of paths of ranks.", "Correct it, like [[0], [0, 0], [1]], or take it away.", kind="config")
+    return tuple(tuple(path) for path in choices)
+
+
+def _tree(spec: HeadSpec) -> tuple[Ranks, ...]:
     """The published fixed tree, without the paths that are deeper than these heads."""
     deepest = spec.n_heads or spec.depth
     return tuple(path for path in FIXED.get(spec.family, ()) if len(path) <= deepest)

@@ -1,0 +1,42 @@
+"""What a pass of this target costs on this machine by its number of rows, timed at load: the controller decides by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+
+import torch
+
+from engine.decoder.target import Target
+from engine.speculation.control import Controller
+from engine.speculation.draft import Drafter
+
+WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16)
+TREE_WIDTHS = (1, 3, 4, 6, 8, 12, 16, 24, 40, 64)
+FEWEST_OF_A_TREE = 20  # drafters that can use so many nodes branch
+
+
+def measure(target: Target, drafter: Drafter, control: Controller, begin: Callable[[], None]) -> None:
+    """Time what is not known yet. `begin` is called before that takes time."""
+    trees = drafter.needs.max_nodes >= FEWEST_OF_A_TREE
+    if control.verify.known and (control.trees.known or not trees):
+        return
+    begin()
+    if not control.verify.known:
+        control.measured(_costs(target, WIDTHS, lambda row: row))
+    if trees:  # half of the rows are leaves
+        control.measured_trees(_costs(target, TREE_WIDTHS, lambda row: row // 2))
+
+
+def _costs(target: Target, widths: tuple[int, ...], parent: Callable[[int], int]) -> dict[int, float]:
+    """Seconds of a pass by its number of rows; row i + 1 hangs below row parent(i)."""
+    costs: dict[int, float] = {}
+    held = target.length
+    for width in (1, *widths):  # the first pass warms up
+        if width > target.max_nodes + 1:
+            break
+        begun = perf_counter()
+        target.verify(torch.zeros(width, dtype=torch.int64), tuple(parent(row) for row in range(width - 1))).argmax(-1).tolist()
+        costs[width] = perf_counter() - begun
+    target.truncate(held)
+    return costs
