@@ -19,7 +19,7 @@ from engine.protocol import LoadOptions, Sampling, Verify
 Quant = Literal["auto", "nf4", "int8", "bf16", "fp16", "fp32"]
 Method = Literal[
     "auto", "none", "ngram", "model", "slem", "tli", "pf", "slrs",
-    "medusa", "hydra", "hydra++", "eagle1", "eagle2", "eagle3", "gumiho",
+    "medusa", "hydra", "hydra++", "eagle1", "eagle2", "eagle3", "gumiho", "gumiho-corrected",
 ]  # fmt: skip
 
 RUN_MAX_TOKENS = 512
