@@ -8,7 +8,7 @@ from engine.bridge.codec import Codec
 from engine.bridge.maps import VocabularyMap
 
 PARTS = ("chat", "code", "multilingual")
-FOLDER = Path(__file__).with_name("calibration")
+FOLDER = Path(__file__).with_name("texts")
 
 
 def text(part: str) -> bytes:
