@@ -77,6 +77,10 @@ class Chat:
         self.answering: Turn | None = None  # the turn that `pending` answers
         self.version: Version | None = None  # the answer under way; not yet in the tree unless it is continued
 
+    def use(self, options: ChatOptions) -> None:
+        """What the program's settings say has changed; what this chat says for itself stays."""
+        self._options = options
+
     def insist(self) -> None:
         """What the command line said goes over what a saved chat says."""
         said = self._options
@@ -122,7 +126,8 @@ class Chat:
         return self.request()
 
     def _add(self, prompt: str, attached: tuple[Attachment, ...], parent: Version | None) -> None:
-        (parent.next if parent is not None else self.root).add(Turn(prompt, attached, parent))
+        fork = parent.next if parent is not None else self.root
+        fork.add(Turn(prompt, attached, parent, fork))
         self.undone.clear()
 
     @staticmethod
@@ -134,10 +139,6 @@ class Chat:
             turn = turn.parent.turn
             found.append(turn)
         return found[::-1]
-
-    def siblings(self, turn: Turn) -> Fork[Turn]:
-        """The fork that this turn is an item of."""
-        return turn.parent.next if turn.parent is not None else self.root
 
     @staticmethod
     def _end(turn: Turn) -> Version:
@@ -218,7 +219,7 @@ class Chat:
 
     def drop(self, turn: Turn) -> Turn:
         """Take a turn out of the tree; what was attached to it is attached again."""
-        fork = self.siblings(turn)
+        fork = turn.fork
         fork.remove(turn)
         fork.at = None if not fork.items else fork.at
         self.gone.append(turn.key)
@@ -230,7 +231,7 @@ class Chat:
         turns = self.turns
         if not turns:
             return None
-        self.siblings(turns[-1]).at = None
+        turns[-1].fork.at = None
         self.undone.append(turns[-1])
         return turns[-1]
 
@@ -239,7 +240,7 @@ class Chat:
         if not self.undone:
             return None
         turn = self.undone.pop()
-        self.siblings(turn).choose(turn)
+        turn.fork.choose(turn)
         return turn
 
     @property

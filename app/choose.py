@@ -60,7 +60,9 @@ def _reference(spec: ModelSpec, said: str) -> str:
 def chat_options(options: Options, resume: str | None = None) -> ChatOptions:
     """The same options for the screen. A broken models.toml of the person's own costs its entries, not the chat."""
     from app.chat import ChatOptions
+    from app.config import load_config
 
+    options = load_config().over(options, chat=resume is None)
     notes: tuple[str, ...] = ()
     try:
         models = catalog.load()

@@ -6,18 +6,23 @@ A command is carried out by the method `do_NAME(argument)` of the screen, whatev
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 from textual.binding import Binding, BindingType
 
-Where = Literal["app", "chat", "prompt", "transcript", "chats", "steps", "compare", "bench", "results", "report", "picker", "downloads"]
+Where = Literal[
+    "app", "chat", "prompt", "transcript", "chats", "steps", "compare", "bench", "results", "report",
+    "picker", "downloads", "settings",
+]  # fmt: skip
 PLACES: dict[Where, str] = {  # titles of the places beside the chat
     "transcript": "On a message (Tab goes there, Esc comes back)",
     "chats": "In the list of chats",
     "picker": "In the lists of models and drafters",
     "downloads": "In the downloads",
+    "settings": "In the settings",
     "steps": "In the step inspector",
     "compare": "In the comparison",
     "bench": "In the benchmark",
@@ -140,6 +145,8 @@ COMMANDS: tuple[Command, ...] = (
     Command("steps", "Look at the steps of the last reply one by one", "f3", "steps", when=with_text, palette=True),
     Command("stats", "More numbers, one line of them, or none", "ctrl+s", "stats", "[off|line|full]", "numbers", palette=True),
     Command("downloads", "Fetch and delete models, see what they take", "f4", "downloads", "[NAME]", palette=True),
+    Command("settings", "Change and keep the settings", "f2", "settings", palette=True),
+    Command("theme", "Choose the colours; alone it lists them", slash="theme", usage="[NAME]", palette=True),
     Command("compare", "Race drafters on one prompt", "f5", "compare", "[NAME ...]", "compare", can_race, palette=True),
     Command("bench", "Measure drafters on sets of prompts", "f6", "bench", "[SET] [NAME ...]", "bench", can_race, palette=True),
     Command("results", "Saved measurements: open, compare two, delete", slash="results", palette=True),
@@ -191,6 +198,12 @@ COMMANDS: tuple[Command, ...] = (
     Command("files_back", "Back to the chat; downloads go on", "escape", label="back", where="downloads"),
     Command("files_stop", "Stop the download; what was fetched is kept", "s", label="stop", where="downloads"),
     Command("files_delete", "Delete it from this machine; asks first", "x", label="delete", where="downloads"),
+    Command("set_change", "Write a value; a click does the same", "enter", label="write", where="settings", bind=False),
+    Command("set_back", "Back to the chat", "escape", label="back", where="settings"),
+    Command("set_previous", "The value before", "left", label="less", where="settings"),
+    Command("set_next", "The next value", "right", label="more", where="settings"),
+    Command("set_default", "Back to the default", "backspace,delete", label="default", where="settings"),
+    Command("set_reload", "Load the model again with these settings", "l", label="load again", where="settings"),
     Command("pick_use", "Use the chosen one", "enter", label="use", where="picker", bind=False),
     Command("pick_back", "Back to the chat; stops a trial", "escape", label="back", where="picker"),
     Command("pick_try", "Write 32 tokens with it and measure", "t", label="try 32 tokens", where="picker"),
@@ -233,6 +246,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("report_where", "Say where the files are", "f", label="files", where="report"),
     Command("report_back", "Go back", "escape", label="back", where="report"),
 )
+NOTHING: Mapping[str, str] = MappingProxyType({})
 BY_NAME = {command.name: command for command in COMMANDS}
 BY_SLASH = {command.slash: command for command in COMMANDS if command.slash}
 _KEYS = {
@@ -305,22 +319,28 @@ def _upper(control: str, base: str) -> bool:
     return base[1:].isdecimal() if len(base) > 1 else control == "ctrl"
 
 
-def key_bar(now: Situation) -> list[tuple[str, str]]:
+def keys_of(command: Command, rebound: Mapping[str, str]) -> str:
+    """Its keys, or those that the person has given it."""
+    return rebound.get(command.name, command.keys)
+
+
+def key_bar(now: Situation, rebound: Mapping[str, str] = NOTHING) -> list[tuple[str, str]]:
     """Key and label of what is worth showing now in the chat, most important first."""
     shown = [command for command in COMMANDS if command.label and command.where not in PLACES and not command.when(now)]
     first = [("Esc", "stop")] if now.generating or now.loading else []
-    return first + [(key_label(command.keys), command.label) for command in shown if not (first and command.name == "send")]
+    return first + [(key_label(keys_of(c, rebound)), c.label) for c in shown if not (first and c.name == "send")]
 
 
-def place_bar(where: Where, without: Iterable[str] = ()) -> list[tuple[str, str]]:
+def place_bar(where: Where, without: Iterable[str] = (), rebound: Mapping[str, str] = NOTHING) -> list[tuple[str, str]]:
     """Key and label of what a place beside the chat offers, except these commands."""
-    return [(key_label(c.keys), c.label) for c in COMMANDS if c.where == where and c.label and c.name not in without]
+    shown = [c for c in COMMANDS if c.where == where and c.label and c.name not in without]
+    return [(key_label(keys_of(c, rebound)), c.label) for c in shown]
 
 
-def key_help(where: Where | None = None) -> list[tuple[str, str]]:
+def key_help(where: Where | None = None, rebound: Mapping[str, str] = NOTHING) -> list[tuple[str, str]]:
     """Keys and what they do; in the chat, or in a place beside it."""
     wanted = [c for c in COMMANDS if c.keys and (c.where == where if where else c.where not in PLACES)]
-    return [(" / ".join(key_label(key) for key in command.keys.split(",")), command.help) for command in wanted]
+    return [(" / ".join(key_label(key) for key in keys_of(command, rebound).split(",")), command.help) for command in wanted]
 
 
 def slash_help() -> list[tuple[str, str]]:

@@ -13,6 +13,8 @@ from engine.catalog.specs import ModelSpec
 from engine.errors import EngineError
 
 if TYPE_CHECKING:
+    from app.config import Config
+    from app.settings import Value
     from app.store import Store
     from engine.catalog.catalog import Catalog
     from engine.catalog.fit import Verdict
@@ -141,6 +143,18 @@ class Surroundings:
         if here is None or there is None:
             return "unknown", "known once both models are on this machine"
         return relation(here, there)
+
+    def config(self) -> Config:
+        """What the person keeps in config.toml."""
+        from app.config import load_config
+
+        return load_config()
+
+    def keep(self, path: str, value: Value | None) -> None:
+        """Write one setting into config.toml, None for the default. EngineError where that is not possible."""
+        from app.config import save
+
+        save(path, value)
 
     def on_disk(self, spec: ModelSpec) -> bool:
         """True when it can be loaded without a download."""

@@ -14,7 +14,7 @@ from textual.binding import BindingType
 from textual.screen import Screen
 
 from app.chat import ChatOptions
-from app.commands import COMMANDS, bindings, key_label
+from app.commands import COMMANDS, bindings, key_label, keys_of
 from app.screens.chat import ChatScreen
 from app.surroundings import Surroundings
 from app.textual_fixes import teach_alt_enter
@@ -42,6 +42,9 @@ class SpecChat(App[int]):
         surroundings = surroundings or Surroundings()
         if surroundings.demo:
             self.title = f"{self.TITLE} DEMO"
+        self.config = surroundings.config()
+        self.rebound = self.config.keys  # keys of the person's own, by command
+        self.set_keymap(dict(self.rebound))
         self.chat_screen = ChatScreen(self.client, options, surroundings)
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
@@ -61,7 +64,7 @@ class SpecChat(App[int]):
         if isinstance(screen, ChatScreen):
             for command in COMMANDS:
                 if command.palette and not command.when(screen.situation):
-                    keys = f"  {key_label(command.keys)}" if command.keys else ""
+                    keys = f"  {key_label(keys_of(command, self.rebound))}" if command.keys else ""
                     title = command.name.capitalize().replace("_", " ") + keys
                     yield SystemCommand(title, command.help, partial(screen.run_command, command))
         yield SystemCommand("Theme", "Choose the colours", self.action_change_theme)
@@ -74,7 +77,7 @@ def run_chat(options: ChatOptions, client: Client | None = None, surroundings: S
         return 2
     app = SpecChat(options, client, surroundings)
     try:
-        code = app.run()
+        code = app.run(mouse=app.config.get("screen.mouse") is not False)
     finally:
         app.client.close(2.0)
     if app.chat_screen.chat.number and not app.chat_screen.surroundings.demo:

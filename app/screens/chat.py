@@ -30,6 +30,7 @@ PERIOD_S = 1 / 15
 PERIOD_CPU_S = 1 / 5  # where the model runs on the same cores: a frame stops the engine for as long as it takes
 IDLE_S = 0.5
 SLOWEST_S = 1.0
+STEPS = ("message_up", "message_down", "first_message", "last_message", "version_before", "version_after", "find_next", "find_before")
 WORDS = {
     "k": [("auto", "decided live")],
     "temp": [("auto", "the model's own"), ("0", "always the likeliest token")],
@@ -74,6 +75,7 @@ class ChatScreen(ChatCommands):
     async def on_mount(self) -> None:
         self.watch(self.transcript, "scroll_y", self._show_below, init=False)
         self.show_lines()
+        self.begin_settings()
         self.set_interval(0.5, self._after_downloads)
         self.run_worker(self._pump(), group="pump")
         self.run_worker(self._begin(), group="command")
@@ -165,9 +167,13 @@ class ChatScreen(ChatCommands):
 
     # --- from the person ---------------------------------------------------------------------------------------------
 
-    def action_command(self, name: str) -> None:
-        """A key was pressed."""
-        self.run_command(BY_NAME[name])
+    async def action_command(self, name: str) -> None:
+        """A key was pressed. Steps of the cursor are done before the next key is looked at."""
+        command = BY_NAME[name]
+        if name in STEPS and not command.when(self.situation):
+            await getattr(self, f"do_{name}")("")
+        else:
+            self.run_command(command)
 
     def run_command(self, command: Command, argument: str = "") -> None:
         """Carry a command out, or say why not; whatever way it was called."""

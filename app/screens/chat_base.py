@@ -89,7 +89,7 @@ class ChatBase(Screen[None]):
             if self.status.display:
                 self.status.show(numbers)
             self._show_panel(now_s)
-        self.key_bar.show(key_bar(self.situation))
+        self.key_bar.show(key_bar(self.situation, getattr(self.app, "rebound", {})))
 
     def _show_panel(self, now_s: float) -> None:
         """Bring the panel up to date, twice a second, if anybody sees it."""
@@ -99,14 +99,10 @@ class ChatBase(Screen[None]):
 
     def show_attached(self) -> None:
         """The files that go with the next question, and whether it stands beside another one."""
-        files = [*(self.editing.attached if self.editing is not None else ()), *self.chat.attached]
-        self.files.update(Content("\n".join(attachment_line(file) for file in files)))
-        self.files.display = bool(files)
-
-    def show_box(self) -> None:
-        """What the box is for now."""
-        self.query_one("#box").border_subtitle = "Editing a question: Enter sends it as a branch · Esc leaves" if self.editing else ""
-        self.show_attached()
+        lines = ["Editing a question: Enter sends it as a branch, Esc leaves"] if self.editing is not None else []
+        lines += [attachment_line(file) for file in (self.editing or self.chat).attached]
+        self.files.update(Content("\n".join(lines)))
+        self.files.display = bool(lines)
 
     def toast(self, text: str, severity: str = "information") -> None:
         """A short confirmation in the corner."""

@@ -11,7 +11,7 @@ from app.compare import MOST, whole_steps
 from app.ground import Ground
 from app.prompts import SETS
 from app.screens.bench import BenchScreen
-from app.screens.chat_pickers import ChatPickers
+from app.screens.chat_config import ChatConfig
 from app.screens.compare import CompareScreen
 from app.screens.compare_view import Winner
 from app.screens.results import ResultsScreen
@@ -22,7 +22,7 @@ from engine.protocol import Done, Generate, Message
 PROMPT = "Write a Python function that returns the n-th Fibonacci number, with a docstring and a test."
 
 
-class ChatRaces(ChatPickers):
+class ChatRaces(ChatConfig):
     """The methods behind F5, F6 and /results."""
 
     lent = False  # another screen has the engine

@@ -12,16 +12,24 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from app.commands import key_help, slash_help
+from app.commands import PLACES, key_help, slash_help
 
 NUMBERS = [
     ("now, avg", "tokens per second over the last 2 s (at least 8 steps), and over the reply; reading the prompt is not counted"),
     ("TTFT", "from Enter to the first visible text"),
     ("τ", "tokens per pass of the target; plain decoding has 1"),
     ("kept", "drafted tokens that the target confirmed"),
-    ("2.1x est", "speed against plain decoding; est: plain was measured on this model, not on this prompt"),
+    ("2.1x", "speed against plain decoding, measured on the same question; est: plain was measured on this model, not on this question"),
+    ("draft, verify", "shares of a step: drafting, the pass of the target; other: picking tokens, text; bridge: between two tokenizers"),
     ("mem, VRAM", "what the models take; in use of the graphics card"),
     ("ctx", "how much of the context is in use"),
+]
+TOKENS = [
+    ("underlined, blue", "drafted and kept; the deeper in its draft, the stronger the colour"),
+    ("bold, orange", "correction: the target's own token after a wrong draft"),
+    ("bold italic", "bonus: the target's own token after a draft that was right to its end"),
+    ("no look", "written without a drafter"),
+    ("|", "a step begins"),
 ]
 
 
@@ -31,11 +39,14 @@ class HelpScreen(ModalScreen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,f1,q", "dismiss", "Close", show=False, priority=True)]
 
     def compose(self) -> ComposeResult:
+        rebound = getattr(self.app, "rebound", {})
         with VerticalScroll(id="help"):
             for title, rows in (
-                ("Keys", key_help()),
+                ("Keys", key_help(None, rebound)),
                 ("Commands", [*slash_help(), ("//", "Send a text that begins with a slash")]),
                 ("Numbers", NUMBERS),
+                ("Token view", TOKENS),
+                *((title, key_help(where, rebound)) for where, title in PLACES.items()),
             ):
                 yield Static(title, classes="help-title", markup=False)
                 yield Static(_table(rows))

@@ -72,7 +72,7 @@ class PlaceScreen(Screen[Result], Generic[Result]):
 
     def show_keys(self, without: tuple[str, ...] = (), first: Iterable[tuple[str, str]] = ()) -> None:
         """The key bar, without some commands that make no sense now; `first` goes before them."""
-        self.key_bar.show([*first, *place_bar(self.WHERE, without), ("^Q", "quit")])
+        self.key_bar.show([*first, *place_bar(self.WHERE, without, getattr(self.app, "rebound", {})), ("^Q", "quit")])
 
     def action_command(self, name: str) -> None:
         """A key was pressed."""

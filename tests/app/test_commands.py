@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+
 import pytest
 from textual.binding import Binding
 
+import app.screens
 from app.commands import (
     BY_SLASH,
     COMMANDS,
@@ -20,13 +24,22 @@ from app.commands import (
     slash_help,
 )
 from app.screens.chat import ChatScreen
-from app.screens.downloads import DownloadsScreen
-from app.screens.picker import PickerScreen
-from app.screens.steps import StepsScreen
+from app.screens.place import PlaceScreen
 from app.tui import SpecChat
 from app.widgets.prompt import Prompt
 
-SCREENS: dict[str, type] = {"steps": StepsScreen, "picker": PickerScreen, "downloads": DownloadsScreen}  # the screen of each place beside the chat
+for _module in pkgutil.iter_modules(app.screens.__path__):
+    importlib.import_module(f"app.screens.{_module.name}")
+
+
+def screen_of(where: str) -> type:
+    """The screen that has the methods of a place's commands."""
+    found: list[type] = [PlaceScreen]
+    for one in found:
+        found += one.__subclasses__()
+    return next((one for one in reversed(found) if getattr(one, "WHERE", "") == where), ChatScreen)
+
+
 ASKED_FOR = ("draft", "model", "new", "quit", "help", "stop", "k", "temp", "seed", "system", "copy", "retry")
 
 
@@ -38,7 +51,7 @@ def test_every_command_can_be_carried_out() -> None:
     """Each has a method of its name, and no key or slash word is used twice in one place."""
     for command in COMMANDS:
         if command.bind and command.where != "app":
-            assert callable(getattr(SCREENS.get(command.where, ChatScreen), f"do_{command.name}")), command.name
+            assert callable(getattr(screen_of(command.where), f"do_{command.name}")), command.name
     assert len({command.name for command in COMMANDS}) == len(COMMANDS)
     assert len(BY_SLASH) == sum(bool(command.slash) for command in COMMANDS)
     for place in (None, *PLACES):
@@ -111,7 +124,7 @@ def test_unknown_commands_name_the_nearest(text: str, near: str) -> None:
 
 def test_completions() -> None:
     """Commands by prefix, arguments by choice, nothing for texts, literal slashes and several lines."""
-    assert [text for text, _ in completions("/s", nothing)] == ["/stop", "/seed ", "/system ", "/steps", "/stats "]
+    assert [text for text, _ in completions("/s", nothing)] == ["/stop", "/seed ", "/system ", "/steps", "/stats ", "/settings"]
     assert completions("/draft q", lambda name: [("qwen", "a model"), ("off", "plain")]) == [("/draft qwen", "a model")]
     assert [text for text, _ in completions("/", nothing)] == [f"/{c.slash}" + (" " if c.usage else "") for c in BY_SLASH.values()]
     for text in ("s", "//s", "/s\nx", "/nothing x", "/new x", ""):

@@ -11,7 +11,9 @@ from pathlib import Path
 from textual.pilot import Pilot
 
 from app.chat import ChatOptions
+from app.config import Config
 from app.screens.chat import ChatScreen
+from app.settings import Value
 from app.store import Store
 from app.surroundings import Surroundings
 from app.tui import SpecChat
@@ -43,6 +45,10 @@ class Machine(Surroundings):
     def __init__(self, on_disk: tuple[str, ...] = ("big", "tiny", "small"), chats: Path | None = None) -> None:
         self.chats = chats  # the database of chats; None = in memory
         self.disk = set(on_disk)
+        self.kept: dict[str, Value] = {}  # settings
+        self.keys: dict[str, str] = {}
+        self.config_notes: tuple[str, ...] = ()
+        self.keep_error: EngineError | None = None
         self.pulled: list[str] = []
         self.hold = threading.Event()
         self.hold.set()
@@ -94,6 +100,14 @@ class Machine(Surroundings):
 
     def recall(self, target: str, quant: str, device: str) -> dict[str, float]:
         return {"ngram": 1.31} if (target, quant, device) == ("big", "nf4", "cpu") else {}
+
+    def config(self) -> Config:
+        return Config(self.kept, self.keys, self.config_notes)
+
+    def keep(self, path: str, value: Value | None) -> None:
+        if self.keep_error is not None:
+            raise self.keep_error
+        self.kept = {k: v for k, v in self.kept.items() if k != path} | ({path: value} if value is not None else {})
 
     def relation(self, one: ModelSpec, other: ModelSpec) -> tuple[Relation, str]:
         return ("other", "90 of 100 ids differ") if other.name == "tiny" else ("same", "151,936 ids, all equal")
