@@ -45,7 +45,8 @@ def first(timed: Sequence[Timed], tokens: int) -> tuple[Timed, ...]:
 def behind(timed: Sequence[Timed], tokens: int, shown: Sequence[Segment], last: Step) -> tuple[Timed, ...]:
     """What comes behind the first `tokens` tokens, of which `shown` are on the screen; `last` is the step before. Times from 0."""
     rest: list[Timed] = []
-    begun_s = clock_s = 0.0
+    begun_s = next((at_s - event.at_s for at_s, event in timed if isinstance(event, Step)), 0.0)  # the prompt is read
+    clock_s = 0.0
     pieces = len(ids_of(shown))
     for at_s, event in timed:
         if isinstance(event, Step):

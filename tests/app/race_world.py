@@ -13,7 +13,7 @@ from tests.app.tui_world import World, started, wait_for
 
 WHY = "Why is the sky blue?"
 TEXT = "The sky is blue since small parts of the air scatter blue light more than red light, in all directions, all day long."
-OTHER = "The sky is blue since a painter forgot it there, and nobody has dared to ask for another colour in all these years."
+OTHER = "The sky is blue since small"  # ends early
 KEPT = {"none": (0, (0,), 0.03), "ngram": (2, (2, 0, 1), 0.03), "small": (4, (4, 2, 3), 0.04)}
 
 
@@ -45,6 +45,14 @@ async def opened(world: World, pilot: Pilot[int], key: str) -> None:
     """Start, and go to the comparison (f5) or the benchmark (f6)."""
     await started(world, pilot)
     await pilot.press(key)
+    await wait_for(pilot, lambda: world.app.screen is not world.screen)
+
+
+async def opened_by(world: World, pilot: Pilot[int], command: str) -> None:
+    """The same by a slash command."""
+    await started(world, pilot)
+    world.screen.prompt.put(command)
+    await pilot.press("enter")
     await wait_for(pilot, lambda: world.app.screen is not world.screen)
 
 
