@@ -79,14 +79,14 @@ def message_rows(chat: Chat) -> list[MessageRow]:
     """Every message of the tree, parents first, without the reply under way."""
     rows: list[MessageRow] = []
     for turn in everything(chat.root):
-        rows += [turn_row(chat, turn), *(version_row(version, turn) for version in turn.replies)]
+        rows += [turn_row(turn), *(version_row(version, turn) for version in turn.replies)]
     return rows
 
 
-def turn_row(chat: Chat, turn: Turn) -> MessageRow:
+def turn_row(turn: Turn) -> MessageRow:
     """A question."""
     parent = turn.parent.key if turn.parent is not None else None
-    chosen = chat.siblings(turn).chosen is turn
+    chosen = turn.fork.chosen is turn
     extra = json.dumps({"attached": [asdict(file) for file in turn.attached]} if turn.attached else {}, ensure_ascii=False)
     return MessageRow(turn.key, parent, "user", turn.prompt, "done", chosen, turn.created_s, extra)
 
@@ -134,7 +134,8 @@ def restore(chat: Chat, row: ChatRow, messages: list[MessageRow]) -> None:
         if message.key in turns and (message.parent is None or message.parent in versions):
             turn = turns[message.key]
             turn.parent = versions[message.parent] if message.parent is not None else None
-            _put(chat.siblings(turn), turn, message)
+            turn.fork = turn.parent.next if turn.parent is not None else chat.root
+            _put(turn.fork, turn, message)
         elif message.key in versions and message.parent in turns:
             versions[message.key].turn = turns[message.parent]
             _put(turns[message.parent].versions, versions[message.key], message)

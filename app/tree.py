@@ -157,6 +157,7 @@ class Turn:
     prompt: str
     attached: tuple[Attachment, ...] = ()
     parent: Version | None = None  # the answer that it follows
+    fork: Fork[Turn] = field(default_factory=Fork)  # the questions in this place, itself among them
     key: int = field(default_factory=new_key)
     created_s: float = field(default_factory=time.time)
     versions: Fork[Version] = field(default_factory=Fork)

@@ -147,7 +147,8 @@ class ChatHistory(ChatTree):
             self.toast(f"Not in this chat: {self.sought}" if self.sought else "Nothing was searched for yet: / asks what.")
             return
         turns = self.chat.turns
-        here = self.here if self.transcript.current is not None else None
+        exchange = self.transcript.exchange
+        here = exchange.turn if exchange is not None else None
         place = (turns.index(here), not self.on_question) if here in turns else (-1, False)
         places = [(turns.index(turn), version is not None) for turn, version in matches]
         if by >= 0:

@@ -52,7 +52,7 @@ class ReplyFlow(LoadFlow):
     async def ask(self, text: str, instead: Turn | None) -> None:
         """Put a question into the conversation, and start the answer."""
         request = self.chat.ask(text) if instead is None else self.chat.ask_instead(instead, text)
-        self.show_box()
+        self.show_attached()
         await self.start(request)
 
     async def release(self) -> None:
@@ -216,8 +216,11 @@ class ReplyFlow(LoadFlow):
         text = self.chat.take_back()
         if text is not None:
             await self.restore(text)
-        await self.transcript.show_from(self.chat.turns)
-        self.keep()
+        turns = self.chat.turns
+        await self.transcript.show_from(turns)
+        answered = self.asked.turn if self.asked is not None else None
+        counts = answered.answer if answered in turns and answered is not None else None
+        self.keep(*([counts] if counts is not None else []))
 
     async def restore(self, text: str) -> None:
         """Back into the box, unless the person has begun something new there; Up brings it back then."""

@@ -41,7 +41,7 @@ class SaveFlow(ChatBase):
         if always or item.key not in self.known:
             self.known.add(item.key)
             if isinstance(item, Turn):
-                wanted[item.key] = turn_row(self.chat, item)
+                wanted[item.key] = turn_row(item)
             elif item.turn is not None:
                 wanted[item.key] = version_row(item, item.turn)
 

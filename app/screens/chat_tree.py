@@ -88,7 +88,7 @@ class ChatTree(ReplyFlow):
         turn = self.here
         if turn is None:
             return
-        fork = self.chat.siblings(turn) if self.on_question and self.focused is self.transcript else turn.versions
+        fork = turn.fork if self.on_question and self.focused is self.transcript else turn.versions
         if not fork.step(by):
             self.toast("There is no other version in this direction." if len(fork.items) > 1 else "There is only this version.")
             return
@@ -123,7 +123,7 @@ class ChatTree(ReplyFlow):
         self.editing = turn
         self.prompt.put(turn.prompt)
         self.prompt.focus()
-        self.show_box()
+        self.show_attached()
 
     def do_edit_here(self, argument: str) -> None:
         self.do_edit(argument)
@@ -132,7 +132,7 @@ class ChatTree(ReplyFlow):
         """Not this time."""
         self.editing = None
         self.prompt.put("")
-        self.show_box()
+        self.show_attached()
 
     async def do_undo(self, argument: str) -> None:
         turn = self.chat.undo()

@@ -9,9 +9,7 @@ from app.tree import Attachment, Turn, Version
 from app.widgets.messages import Title, UserMessage
 from app.widgets.reply import Reply
 
-INTERRUPTED = (
-    "[interrupted] The program ended before the reply did; all but its last second is here. ^R answers again, Enter goes on."
-)
+INTERRUPTED = "[interrupted] The program ended before the reply did; all but its last second is here. ^R answers again, Enter goes on."
 
 
 class Exchange(Vertical):
@@ -45,7 +43,13 @@ class Exchange(Vertical):
         if self.reply is not None:
             yield self.reply
 
+    def show_branch(self) -> None:
+        """Which of several questions in the same place this is."""
+        if self.turn is not None and len(self.turn.fork.items) > 1:
+            self.title.numbers(f"branch {self.turn.fork.items.index(self.turn) + 1}/{len(self.turn.fork.items)}")
+
     def on_mount(self) -> None:
+        self.show_branch()
         if self.reply is not None and self.reply.version is not None:
             show_numbers(self.reply, self.reply.version)
 

@@ -69,6 +69,7 @@ class Transcript(VerticalScroll):
     def answers(self, exchange: Exchange, turns: list[Turn]) -> None:
         """This exchange shows the last turn of the conversation."""
         exchange.turn, self._turns = turns[-1], turns
+        exchange.show_branch()
 
     def show_reply(self, exchange: Exchange) -> None:
         """A reply begins: go there, as the person wants it."""

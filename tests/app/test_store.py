@@ -52,7 +52,7 @@ def test_a_tree_comes_back_as_it_was(store: Store) -> None:
     assert replace(chat_row(found), number=0) == chat_row(chat)
     assert [turn.prompt for turn in found.turns] == ["one", "two, otherwise"]
     assert [[v.text for v in turn.replies] for turn in found.turns] == [["First answer."], ["Another way."]]
-    assert found.siblings(found.turns[1]).items[0].replies[0].next.items[0].answer.text == "Third, again."  # type: ignore[union-attr]
+    assert found.turns[1].fork.items[0].replies[0].next.items[0].answer.text == "Third, again."  # type: ignore[union-attr]
     for old, new in zip(chat.turns, found.turns, strict=True):
         assert new.answer is not None
         assert old.answer is not None
@@ -229,7 +229,7 @@ def streaming(store: Store, chat: Chat) -> MessageRow:
 
     done = replace(chat.version.done, reply=request.reply, text="so far", finish_reason="cancelled")
     row = streaming_row(chat.version, chat.answering, done, ())
-    store.save(chat_row(chat), [turn_row(chat, chat.answering), row])
+    store.save(chat_row(chat), [turn_row(chat.answering), row])
     return row
 
 

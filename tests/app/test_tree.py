@@ -32,7 +32,7 @@ def test_editing_makes_a_branch_and_keeps_the_old_one() -> None:
     assert [m.content for m in request.messages] == ["a", "1", "B"]
     answer(chat, request, "two")
     assert [turn.prompt for turn in chat.turns] == ["a", "B"]
-    fork = chat.siblings(chat.turns[1])
+    fork = chat.turns[1].fork
     assert (len(fork.items), fork.at) == (2, 1)
     assert fork.step(-1)
     assert not fork.step(-1)
@@ -76,7 +76,7 @@ def test_undo_and_redo() -> None:
     answer(chat, chat.ask("c"), "3")
     assert chat.redo() is None
     assert [turn.prompt for turn in chat.turns] == ["a", "c"]
-    assert len(chat.siblings(chat.turns[1]).items) == 2
+    assert len(chat.turns[1].fork.items) == 2
 
 
 def test_continue_counts_on() -> None:
@@ -193,7 +193,7 @@ class Tree(RuleBasedStateMachine):
     @rule(data=st.data(), by=st.sampled_from([-1, 1]), question=st.booleans())
     def turn_over(self, data: st.DataObject, by: int, question: bool) -> None:
         turn = data.draw(st.sampled_from(self.chat.turns))
-        (self.chat.siblings(turn) if question else turn.versions).step(by)
+        (turn.fork if question else turn.versions).step(by)
 
     @rule()
     def undo(self) -> None:
