@@ -8,6 +8,7 @@ from typing import Any
 from app.screens.chat_pickers import ChatPickers
 from app.screens.settings import SettingsScreen
 from app.settings import BY_PATH, Setting, Value
+from engine.errors import EngineError
 
 THEME = "textual-dark"
 SAMPLING = {"temp": "temperature", "top_p": "top_p", "top_k": "top_k", "min_p": "min_p", "repeat_penalty": "repeat_penalty"}
@@ -46,6 +47,7 @@ class ChatConfig(ChatPickers):
             self.app.theme = str(theme)
         self.options = replace(self.options, notes=(*self.options.notes, *config.notes))
         self.stats = str(config.get("screen.numbers") or "auto")
+        self.transcript.mode = str(config.get("screen.follow") or "end")
         self.tokens_on = bool(config.get("screen.tokens"))
         self.legend.set_class(self.tokens_on, "-on")
         self.place_stats()
@@ -54,7 +56,10 @@ class ChatConfig(ChatPickers):
     def _theme_changed(self, theme: object) -> None:
         """Keep a theme that was chosen in the palette."""
         if self.app.theme != (self.surroundings.config().get("screen.theme") or THEME):
-            self.surroundings.keep("screen.theme", self.app.theme)
+            try:
+                self.surroundings.keep("screen.theme", self.app.theme)
+            except EngineError as error:
+                self.toast(str(error), "warning")
 
     def change(self, setting: Setting, value: Value | None) -> None:
         """Keep one setting and put it in force. EngineError when it cannot be kept; nothing has changed then."""
@@ -72,6 +77,8 @@ class ChatConfig(ChatPickers):
         elif setting.path == "screen.numbers":
             self.stats = str(value or "auto")
             self.place_stats()
+        elif setting.path == "screen.follow":
+            self.transcript.mode = str(value or "end")
         elif setting.path == "screen.tokens":
             self.run_worker(self.do_tokens("on" if value else "off"), group="command")
 

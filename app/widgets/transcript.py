@@ -6,8 +6,6 @@ walks over the messages while the list has the focus.
 
 from __future__ import annotations
 
-from typing import Literal
-
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 from textual.widget import Widget
@@ -23,7 +21,6 @@ LIVE_CHARACTERS = 60_000
 OPENED, CHUNK, MOST = 12, 10, 40  # turns: at first, at a time, in all
 OPENED_CHARACTERS = 40_000  # at first
 EDGE = 3  # rows from the top or the end where more is fetched
-Follow = Literal["end", "start", "off"]
 
 
 class Transcript(VerticalScroll):
@@ -43,7 +40,7 @@ class Transcript(VerticalScroll):
         self._first = 0  # the first of them that is on the screen
         self._moving = False  # more is being fetched
         self.unfolded = False  # thoughts of messages that come are shown
-        self.mode: Follow = "end"
+        self.mode = "end"  # where the view goes while a reply is written: end, start or off
         self.current: UserMessage | Reply | None = None
 
     def compose(self) -> ComposeResult:
