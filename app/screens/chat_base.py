@@ -61,7 +61,7 @@ class ChatBase(Screen[None]):
         self.status = StatusLine()
         self.panel_of_numbers = StatsPanel()
         self._panel_s = 0.0
-        self.key_bar = KeyBar()
+        self.key_bar = KeyBar(always=2)
 
     @property
     def situation(self) -> Situation:

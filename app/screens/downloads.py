@@ -72,7 +72,7 @@ class DownloadsScreen(PlaceScreen[None]):
         if self._start is not None:
             specs.setdefault(self._start.name, self._start)
         self._disk = {name: self._surroundings.disk_use(spec) for name, spec in specs.items() if self._surroundings.on_disk(spec)}
-        self._specs = sorted(specs.values(), key=lambda spec: (spec.name not in self._disk, spec.size))
+        self._specs = sorted(specs.values(), key=lambda spec: (spec.name not in self._disk, spec.size or 1e18))
         row = self._table.cursor_row
         self._table.clear()
         for spec in self._specs:

@@ -192,8 +192,10 @@ class PickerScreen(PlaceScreen[Chosen | None]):
 
     def _lines(self, pick: Pick) -> list[str]:
         spec = pick.spec
+        trial = self.trials.get(spec.name)
+        tried = [f"Trial      {trial.words}, kept {trial.kept:.0%}, {trial.tokens} tokens: too few to be sure"] if trial else []
         if spec.kind in WITHOUT_FILES:
-            return [ABOUT[spec.kind]]
+            return [ABOUT[spec.kind], *tried]
         where = f"takes {human(pick.size)} on disk" if pick.on_disk else f"{human(pick.size)} to download" if pick.size else "to download"
         parts = [spec.name, f"{spec.params:g} B" if spec.params else "", where, spec.licence, "must be agreed to" if spec.gated else ""]
         lines = [" · ".join(part for part in parts if part)]
@@ -201,9 +203,7 @@ class PickerScreen(PlaceScreen[Chosen | None]):
         lines += [f"Tokenizer  {pick.tokenizer_about}"] if self.drafters and pick.tokenizer_about else []
         lines += [f"Memory     {fit_about(pick)}"]
         lines += [f"Expect     {expect(spec, self._target)}"] if self.drafters and expect(spec, self._target) else []
-        if (trial := self.trials.get(spec.name)) is not None:
-            lines += [f"Trial      {trial.words}, kept {trial.kept:.0%}, {trial.tokens} tokens: too few to be sure"]
-        return lines + ([spec.note] if spec.note else [])
+        return [*lines, *tried, spec.note]
 
     def _show_k(self) -> None:
         self._k.update(Content.assemble("tokens per draft  ", ("◂ ", "bold"), "auto" if self.k is None else str(self.k), (" ▸", "bold")))

@@ -82,10 +82,11 @@ class HeaderBar(Line):
 
 
 class KeyBar(Line):
-    """The keys that are worth knowing now; as many as fit."""
+    """The keys that are worth knowing now; as many as fit, and the last `always` in any case."""
 
-    def __init__(self) -> None:
+    def __init__(self, always: int = 0) -> None:
         super().__init__()
+        self._always = always
         self._keys: list[tuple[str, str]] = []
 
     def show(self, keys: list[tuple[str, str]]) -> None:
@@ -95,10 +96,11 @@ class KeyBar(Line):
             self.refresh()
 
     def line(self, width: int) -> Content:
-        line = Content(" ")
-        for key, label in self._keys:
-            item = Content.assemble((key, "bold"), f" {label}  ")
-            if line.cell_length + item.cell_length - 1 > width:
+        items = [Content.assemble((key, "bold"), f" {label}  ") for key, label in self._keys]
+        rest = items[max(0, len(items) - self._always) :] if self._always else []
+        line, end = Content(" "), Content.assemble(*rest)
+        for item in items[: len(items) - len(rest)]:
+            if line.cell_length + item.cell_length + end.cell_length - 1 > width:
                 break
             line = Content.assemble(line, item)
-        return line
+        return Content.assemble(line, end)

@@ -57,16 +57,18 @@ def look(origin: Origin, position: int) -> str:
 def coloured(segments: Iterable[Segment], before: int = 0) -> tuple[Content, list[int]]:
     """The pieces as one text with an edge before each new step, and for each piece where it begins in that text.
 
-    `before` is the step of the piece in front of the first, 0 when there is none.
+    `before` is the step of the piece in front of the first, 0 when there is none. Between two tokens without a draft there is no
+    edge: each of them is a step.
     """
     parts: list[str | tuple[str, str]] = []
+    origin: Origin = "kept"
     starts: list[int] = []
     length = 0
     for segment in segments:
-        if segment.text and before and segment.step != before:
+        if segment.text and before and segment.step != before and not origin == segment.origin == "plain":
             parts.append((EDGE, "dim"))
             length += len(EDGE)
-        before = segment.step if segment.text else before
+        before, origin = (segment.step, segment.origin) if segment.text else (before, origin)
         starts.append(length)
         shown = for_terminal(segment.text).replace("\n", f"{LINE_END}\n")
         parts.append((shown, look(segment.origin, segment.position)))
