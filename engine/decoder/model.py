@@ -14,6 +14,7 @@ from torch import Tensor
 
 from engine.decoder.config import DecoderConfig, Rope
 from engine.decoder.front import Front, Gate, RmsNorm
+from engine.decoder.fused import FusedRows, Pass, usable
 from engine.decoder.kv import LayerSlots, SlotCache
 from engine.decoder.rope import RopeTable, rotate_
 from engine.decoder.weights import LayerWeights, Weights
@@ -35,6 +36,7 @@ class Model:
             if rope is not None and rope not in tables:
                 tables[rope] = RopeTable(rope, self.config, context, positions, weights.device, weights.dtype)
         self._tables = tables
+        self.fused = FusedRows(weights, tables) if usable(weights) else None  # for the rows of a verify
 
         def norm(weight: Tensor) -> RmsNorm:
             return RmsNorm(weight, self.config.norm_eps)
@@ -56,29 +58,29 @@ class Model:
     def forward(
         self,
         tokens: Tensor,
-        positions: Tensor,
+        positions: Tensor | None,
         cache: SlotCache,
-        attend: Attend,
+        attend: Attend | Pass,
         head_rows: slice | None,
         needs: Needs = NOTHING,
         write: bool = True,
     ) -> Result:
-        """Run rows `tokens` (M,) at `positions` (M,), writing keys and values behind `cache.length` (not without `write`: the cache
-        holds those of these rows already).
+        """Run rows `tokens` (M,) at `positions` (M,) (a `Pass` knows its own), writing keys and values behind `cache.length` (not
+        without `write`: the cache holds those of these rows already).
 
         Returns float32 logits (rows of `head_rows`, V), or None when `head_rows` is None, and the hidden states of all rows (M, F)
         that `needs` asks for, side by side: the inputs of its layers, then what the head reads; None when it asks for none.
         """
         config, weights = self.config, self.weights
         x = self.embed(tokens)
-        turns = {rope: table.at(positions) for rope, table in self._tables.items()}
+        turns = {} if positions is None else {rope: table.at(positions) for rope, table in self._tables.items()}
         inputs: dict[int, Tensor] = {}
         for i, layer in enumerate(weights.layers):
             if i in needs.taps:
                 inputs[i] = x
             before_attention, before_mlp, after_attention, after_mlp = self._norms[i]
             rope = config.ropes[i]
-            seen = self._attend(x, before_attention, layer, cache, i, turns[rope] if rope else None, attend, write)
+            seen = self._attend(x, before_attention, layer, cache, i, turns.get(rope) if rope else None, attend, write)
             x = layer.o(seen, add=x) if after_attention is None else x + after_attention(layer.o(seen))
             middle = layer.gate_up(x, before_mlp)
             x = layer.down(middle, self._gate, x) if after_mlp is None else x + after_mlp(layer.down(middle, self._gate))
@@ -113,12 +115,15 @@ class Model:
         cache: SlotCache,
         index: int,
         turn: tuple[Tensor, Tensor] | None,
-        attend: Attend,
+        attend: Attend | Pass,
         write: bool,
     ) -> Tensor:
         config = self.config
         rows, heads, kv_heads, dim = x.shape[0], config.n_heads, config.n_kv_heads, config.head_dim
-        qkv = layer.qkv(x, norm).view(rows, heads + 2 * kv_heads, dim)
+        qkv = layer.qkv(x, norm)
+        if isinstance(attend, Pass):
+            return attend(index, qkv)
+        qkv = qkv.view(rows, heads + 2 * kv_heads, dim)
         if config.qk_norm:
             assert layer.q_norm is not None
             assert layer.k_norm is not None

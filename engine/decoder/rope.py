@@ -15,19 +15,20 @@ from engine.decoder.config import DecoderConfig, Rope
 
 
 class RopeTable:
-    """cos and signed sin, (rows, rotary_dim) each, for every position of the context and some drafted rows behind it."""
+    """cos and signed sin, (rows, rotary_dim) float32 each, for every position of the context and some drafted rows behind it."""
 
     def __init__(self, rope: Rope, config: DecoderConfig, context: int, rows: int, device: torch.device, dtype: torch.dtype) -> None:
         frequencies, scale = _frequencies(rope, config, context)
         angles = torch.arange(rows, dtype=torch.float32)[:, None] * frequencies.float()[None, :]  # (rows, rotary_dim / 2)
         cos, sin = angles.cos() * scale, angles.sin() * scale
-        self.cos = torch.cat((cos, cos), dim=-1).to(device, dtype)
-        self.sin = torch.cat((-sin, sin), dim=-1).to(device, dtype)  # the minus of the rotation lives here
+        self.cos = torch.cat((cos, cos), dim=-1).to(device)
+        self.sin = torch.cat((-sin, sin), dim=-1).to(device)  # the minus of the rotation lives here
+        self._dtype = dtype
         self.rotary_dim = rope.rotary_dim
 
     def at(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Rows of the tables for positions (M,): cos and sin (M, 1, rotary_dim), to be broadcast over heads."""
-        return self.cos[positions].unsqueeze(1), self.sin[positions].unsqueeze(1)
+        return self.cos[positions].unsqueeze(1).to(self._dtype), self.sin[positions].unsqueeze(1).to(self._dtype)
 
 
 def rotate_(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

@@ -155,6 +155,11 @@ class LeanTarget:
             raise EngineError("The text has reached the end of the context.", kind="context")
         config, dtype, length = self.model.config, self.model.weights.dtype, self.length
         self.cache.reserve(len(tokens))
+        if self.model.fused is not None:
+            begun = self.model.fused.begin(self.cache, parents)
+            logits, taps = self.model.forward(tokens, None, self.cache, begun, head_rows, needs)
+            assert logits is not None
+            return logits, taps
         depth = depths(parents)
         positions = torch.tensor([length + d for d in depth], device=self.device)
         paths = branches(parents, self.device) if self.exact else ()

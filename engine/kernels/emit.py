@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -71,6 +71,21 @@ class Code:
     def constant(self, element: Any, n: int, value: Any) -> Value:
         """The same constant in every lane."""
         return ir.Constant(vec(element, n), [element(value)] * n)
+
+    def total(self, x: Value, n: int) -> Value:
+        """The sum of all lanes, halves first: always the same order."""
+        return self._fold(x, n, self.b.fadd)
+
+    def largest(self, x: Value, n: int) -> Value:
+        """The largest lane; NaN if there is one."""
+        return self._fold(x, n, lambda a, b: self.b.select(self.b.fcmp_unordered(">", a, b), a, b))
+
+    def _fold(self, x: Value, n: int, two: Callable[[Value, Value], Value]) -> Value:
+        while n > 1:
+            n //= 2
+            halves = [self.b.shuffle_vector(x, x, ir.Constant(vec(I32, n), list(range(start, start + n)))) for start in (0, n)]
+            x = two(*halves)
+        return self.b.extract_element(x, I32(0))
 
     def call(self, name: str, result: Any, *args: Value) -> Value:
         """A function by name: an LLVM intrinsic, or one of the OpenMP runtime."""

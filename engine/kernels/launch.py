@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
+from engine.kernels import attend
 from engine.kernels.emit import I32, I64, PTR, VOID, Code, Value
 from engine.kernels.product import KINDS, TILE
 from engine.kernels.rows import SOURCES
@@ -58,17 +59,17 @@ def _all_rows(module: ir.Module) -> Value:
     return c.function
 
 
-def _count(c: Code, task: Value, field: Field, unit: int) -> Value:
+def _count(c: Code, task: Value, field: Field | attend.Field, unit: int) -> Value:
     return c.b.udiv(c.add(c.load(task, field.at, I64), unit - 1), I64(unit))
 
 
-def _share(module: ir.Module, name: str, field: Field, unit: int, work: Value) -> Value:
-    """One thread's share of the rows or tiles: the same number each, in order."""
+def _share(module: ir.Module, name: str, field: Field | attend.Field, unit: int, work: Value, times: int = 1) -> Value:
+    """One thread's share of the rows, tiles or items: the same number each, in order."""
     c = Code(module, f"share_{name}", VOID, [PTR])
     task, x = c.load(c.args[0], 0, PTR), c.load(c.args[0], 8, PTR)
     me = c.b.zext(c.call("omp_get_thread_num", I32), I64)
     team = c.b.zext(c.call("omp_get_num_threads", I32), I64)
-    count = _count(c, task, field, unit)
+    count = c.mul(_count(c, task, field, unit), times)
     first, last = (c.b.udiv(c.b.mul(count, i), team) for i in (me, c.add(me, 1)))
     c.b.call(work, [task, x, first, last] if name == "rows" else [task, first, last])
     c.b.ret_void()
@@ -94,3 +95,21 @@ def _fork(c: Code, module: ir.Module, share: Value, both: Value, threads: Value,
     kind = ir.FunctionType(VOID, [PTR, I32, PTR], var_arg=True)
     fork = module.globals.get("__kmpc_fork_call") or ir.Function(module, kind, "__kmpc_fork_call")
     c.b.call(fork, [where, I32(1), micro, both])
+
+
+def attention(module: ir.Module, shape: attend.Shape, gnu: bool) -> None:
+    """Emit `run_attend` (task, unused, threads): place the rows, then attend, item by item."""
+    place, work = attend.place(module, shape), attend.attend(module, shape)
+    share = _share(module, "attend", attend.Field.M, 1, work, shape.kv_heads)
+    c = Code(module, "run_attend", VOID, [PTR, PTR, I64], local=False)
+    task, unused, threads = c.args
+    c.b.call(place, [task])
+    both = c.room(16)
+    c.store(task, both, 0)
+    c.store(unused, both, 8)
+    with c.b.if_else(c.b.icmp_signed("<=", threads, I64(1))) as (one, many):
+        with one:
+            c.b.call(work, [task, I64(0), c.mul(c.load(task, attend.Field.M.at, I64), shape.kv_heads)])
+        with many:
+            _fork(c, module, share, both, threads, gnu)
+    c.b.ret_void()

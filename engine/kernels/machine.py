@@ -8,7 +8,9 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable
+from typing import Any
 
+from engine.kernels.attend import Shape
 from engine.kernels.isa import Isa, host
 from engine.kernels.threads import runtime
 
@@ -16,17 +18,14 @@ Kernel = Callable[[int, int, int], None]  # (address of the task, address of x, 
 
 
 class Machine:
-    """`nf4` and `int8` run a whole product: quantize the rows of x, then all tiles, on several threads."""
+    """`nf4` and `int8` run a whole product: rows of x to integers, then all tiles, on several threads. `attention` makes a kernel for
+    the shape of a model."""
 
     def __init__(self, isa: Isa, openmp: dict[str, int]) -> None:
-        from llvmlite import binding, ir
-
         from engine.kernels import launch, product, rows
 
-        binding.initialize_native_target()
-        binding.initialize_native_asmprinter()
-        module = ir.Module("kernels")
-        module.triple = binding.get_process_triple()
+        self.isa, self._openmp = isa, openmp
+        module = _module()
         for source in rows.SOURCES:
             rows.quantize(module, source)
         for kind in product.KINDS:
@@ -34,21 +33,47 @@ class Machine:
                 product.tile(module, isa, kind, count)
             product.product(module, isa, kind)
         launch.entries(module, gnu="GOMP_parallel" in openmp)
-        for name, address in openmp.items():
+        self._engines: list[Any] = []
+        self.nf4, self.int8 = self._compile(module, "run_nf4", "run_int8")
+        self._attention: dict[Shape, Kernel] = {}
+
+    def attention(self, shape: Shape) -> Kernel:
+        """Kernel (address of the task, 0, threads): see `attend`."""
+        if shape not in self._attention:
+            from engine.kernels import launch
+
+            module = _module()
+            launch.attention(module, shape, gnu="GOMP_parallel" in self._openmp)
+            self._attention[shape] = self._compile(module, "run_attend")[0]
+        return self._attention[shape]
+
+    def _compile(self, module: Any, *names: str) -> list[Kernel]:
+        from llvmlite import binding
+
+        binding.initialize_native_target()
+        binding.initialize_native_asmprinter()
+        for name, address in self._openmp.items():
             binding.add_symbol(name, address)
         parsed = binding.parse_assembly(str(module))
         parsed.verify()
         features = binding.get_host_cpu_features().flatten()
-        target = binding.Target.from_triple(module.triple)
-        if isa.name == "avx512":
+        if self.isa.lanes == 16:
             features += ",-prefer-256-bit"
+        target = binding.Target.from_triple(module.triple)
         machine = target.create_target_machine(cpu=binding.get_host_cpu_name(), features=features, opt=2, codemodel="jitdefault")
-        self._engine = binding.create_mcjit_compiler(parsed, machine)
-        self._engine.finalize_object()
-        self.isa = isa
-        kind_of = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
-        self.nf4: Kernel = kind_of(self._engine.get_function_address("run_nf4"))
-        self.int8: Kernel = kind_of(self._engine.get_function_address("run_int8"))
+        engine = binding.create_mcjit_compiler(parsed, machine)
+        engine.finalize_object()
+        self._engines.append(engine)  # owns the code
+        kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+        return [kind(engine.get_function_address(name)) for name in names]
+
+
+def _module() -> Any:
+    from llvmlite import binding, ir
+
+    module = ir.Module("kernels")
+    module.triple = binding.get_process_triple()
+    return module
 
 
 @functools.cache

@@ -7,8 +7,6 @@ Everything is done row by row in a fixed order, so a row's integers do not depen
 
 from __future__ import annotations
 
-from typing import Any
-
 from llvmlite import ir
 
 from engine.kernels.emit import F32, I8, I16, I32, I64, PTR, VOID, Code, Value, vec
@@ -100,10 +98,7 @@ def _wide(c: Code, row: Value, offset: Value) -> Value:
 
 
 def _inverse_rms(c: Code, task: Value, squares: Value, k: Value) -> Value:
-    lanes: list[Any] = [c.b.extract_element(squares, I32(i)) for i in range(N)]
-    while len(lanes) > 1:
-        lanes = [c.b.fadd(a, b) for a, b in zip(lanes[::2], lanes[1::2], strict=True)]
-    mean = c.b.fdiv(lanes[0], c.b.sitofp(k, F32))
+    mean = c.b.fdiv(c.total(squares, N), c.b.sitofp(k, F32))
     root = c.call("llvm.sqrt.f32", F32, c.b.fadd(mean, c.load(task, Field.EPS.at, F32)))
     return c.b.fdiv(F32(1.0), root)
 
@@ -116,10 +111,10 @@ def _act(c: Code, name: str, x: Value) -> Value:
         inner = c.call(f"llvm.fma.v{N}f32", V, square, c.constant(F32, N, 0.044715), c.constant(F32, N, 1.0))
         z = c.b.fmul(c.b.fmul(x, inner), c.constant(F32, N, 1.5957691216057308))
     one = c.constant(F32, N, 1.0)
-    return c.b.fdiv(x, c.b.fadd(one, _exp(c, c.b.fneg(z))))
+    return c.b.fdiv(x, c.b.fadd(one, exp(c, c.b.fneg(z))))
 
 
-def _exp(c: Code, x: Value) -> Value:
+def exp(c: Code, x: Value) -> Value:
     """e^x: 2^n by the exponent's bits, times the series of the rest, which lies within ln 2 / 2 (to 2e-7, relative)."""
     low, high = c.constant(F32, N, -87.0), c.constant(F32, N, 87.0)
     x = c.b.select(c.b.fcmp_ordered("<", x, low), low, x)

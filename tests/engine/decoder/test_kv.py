@@ -137,7 +137,9 @@ def test_chunks_end_at_absolute_places(monkeypatch: pytest.MonkeyPatch) -> None:
     target = tiny_target(6, context=3000)
     pieces: list[tuple[int, int]] = []
     chunk = target._chunk
-    monkeypatch.setattr(target, "_chunk", lambda ids, start: pieces.append((start, start + len(ids))) or chunk(ids, start))
+    monkeypatch.setattr(
+        target, "_chunk", lambda c, ids, start, *more: pieces.append((start, start + len(ids))) or chunk(c, ids, start, *more)
+    )
     target.prefill([1] * 100)
     target.prefill([1] * 1000)
     target.prefill([])
