@@ -21,7 +21,9 @@ from engine.decoder.weights import LayerWeights, Weights
 
 pytestmark = pytest.mark.skipif(not linear.own_kernels(), reason="our kernels do not run on this processor")
 CPU, BF16 = torch.device("cpu"), torch.bfloat16
-SHAPES = [
+# heads, key heads, dimensions, turning ones, norms
+SHAPES = [(6, 2, 64, 64, False), (4, 4, 32, 32, False), (4, 1, 128, 128, True)]
+SHAPES += [(8, 2, 96, 64, False), (3, 3, 64, 0, False), (14, 2, 64, 64, True)]
     (6, 2, 64, 64, False),
     (4, 4, 32, 32, False),
     (4, 1, 128, 128, True),

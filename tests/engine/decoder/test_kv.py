@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -137,9 +138,12 @@ def test_chunks_end_at_absolute_places(monkeypatch: pytest.MonkeyPatch) -> None:
     target = tiny_target(6, context=3000)
     pieces: list[tuple[int, int]] = []
     chunk = target._chunk
-    monkeypatch.setattr(
-        target, "_chunk", lambda c, ids, start, *more: pieces.append((start, start + len(ids))) or chunk(c, ids, start, *more)
-    )
+
+    def noted(cache: SlotCache, ids: list[int], start: int, *more: Any) -> Any:
+        pieces.append((start, start + len(ids)))
+        return chunk(cache, ids, start, *more)
+
+    monkeypatch.setattr(target, "_chunk", noted)
     target.prefill([1] * 100)
     target.prefill([1] * 1000)
     target.prefill([])
