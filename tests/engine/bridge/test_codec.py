@@ -339,3 +339,14 @@ def test_normalisers_that_write_bytes_are_no_change() -> None:
     assert codec.table.trouble is None
     for text in HARD:
         assert codec.spell(codec.encode(text.encode())) == text.encode()
+
+
+def test_a_template_whose_signs_the_vocabulary_lacks() -> None:
+    """What stands behind a reply may be no token at all: then the usual ending counts."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    backend = Tokenizer(models.BPE({"a": 0, "b": 1}, []))
+    backend.pre_tokenizer, backend.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    codec = Codec(wrap(backend, ends=("b",)))
+    assert (codec.lead, codec.turn_end) == (b"", 1)
+    assert codec.spell(codec.encode(b"aaba")) == b"aa", "an ending is no text"
