@@ -24,13 +24,6 @@ CPU, BF16 = torch.device("cpu"), torch.bfloat16
 # heads, key heads, dimensions, turning ones, norms
 SHAPES = [(6, 2, 64, 64, False), (4, 4, 32, 32, False), (4, 1, 128, 128, True)]
 SHAPES += [(8, 2, 96, 64, False), (3, 3, 64, 0, False), (14, 2, 64, 64, True)]
-    (6, 2, 64, 64, False),
-    (4, 4, 32, 32, False),
-    (4, 1, 128, 128, True),
-    (8, 2, 96, 64, False),
-    (3, 3, 64, 0, False),
-    (14, 2, 64, 64, True),
-]
 
 
 def model(heads: int, kv_heads: int, dim: int, rotary: int, normed: bool, window: int | None) -> Weights:
