@@ -103,7 +103,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("screen", "numbers", "The panel of numbers, one line of them, or none", "choice", "at once", "the panel where there is room",
             ("off", "line", "full")),
     Setting("screen", "tokens", "Begin with the token view", "flag", "at once", "off"),
-    Setting("screen", "follow", "Where the view goes while a reply is written: its end, its start, or nowhere", "choice", "at once", "its end",
+    Setting("screen", "follow", "What is shown of a reply under way: its end, its start, or nothing new", "choice", "at once", "its end",
             ("end", "start", "off")),
     Setting("screen", "mouse", "Let the program have the mouse; off leaves it to the terminal", "flag", "at once", "on"),
 )  # fmt: skip

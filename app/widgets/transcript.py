@@ -72,7 +72,9 @@ class Transcript(VerticalScroll):
         """A reply begins: go there, as the person wants it."""
         if self.mode == "end":
             self.follow()
-        elif self.mode == "start":
+            return
+        self.release_anchor()
+        if self.mode == "start":
             self.call_after_refresh(self.scroll_to_widget, exchange, animate=False, top=True)
 
     async def add(self, widget: Widget) -> None:

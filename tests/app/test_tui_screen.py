@@ -205,21 +205,6 @@ async def test_a_line_of_ten_thousand_characters() -> None:
         assert world.screen.transcript.virtual_size.width <= 80
 
 
-async def test_links_never_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A click on a link shows its address."""
-    opened: list[str] = []
-    world = World("See [the docs](https://example.org/x).")
-    monkeypatch.setattr(world.app, "open_url", lambda url, **_: opened.append(url))
-    async with world.app.run_test(notifications=True) as pilot:
-        await started(world, pilot)
-        await ask(world, pilot, "go")
-        rows = world.shown().split("\n")
-        y = next(n for n, row in enumerate(rows) if "the docs" in row)
-        await pilot.click(offset=(rows[y].index("the docs") + 2, y))
-        await wait_for(pilot, lambda: "https://example.org/x" in world.toasts)
-        assert opened == []
-
-
 async def test_old_replies_become_cheap() -> None:
     """Of many replies only the newest are live Markdown; the others are one widget each, with the same text."""
     world = World(MIXED)
