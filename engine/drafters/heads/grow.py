@@ -150,7 +150,8 @@ def dynamic(depth: int, top_k: int, root: int, budget: int, expand: Expand, choo
         above = [place[pool.parents[row - 1]] if row else 0 for row in live]
         logits = expand(i, above, [pool.tokens[row - 1] if row else root for row in live])
         place = {row: at for at, row in enumerate(live)}
-        children = spread(pool, live, *candidates(pool, live, logits, choose, top_k))
+        found = candidates(pool, live, logits, choose, top_k)
+        children = spread(pool, live, *found, max(budget, top_k), best_first=False)  # no other one can be among the best
         level = survivors(pool, children, top_k)
     return pool.best(budget)
 
@@ -161,13 +162,14 @@ def among_best(pool: Tree, rows: list[int], n: int) -> list[int]:
     return [row for row in rows if row in best]
 
 
-def spread(pool: Tree, rows: list[int], ids: np.ndarray, chances: np.ndarray, most: int | None = None) -> list[int]:
-    """Put the children of these rows into the pool, the best `most` of them, best first, or all as they come; returns their rows."""
+def spread(pool: Tree, rows: list[int], ids: np.ndarray, chances: np.ndarray, most: int, best_first: bool = True) -> list[int]:
+    """Put the best `most` children of these rows into the pool, best first or in their own order; returns their rows."""
     base = np.array([pool.scores[row - 1] if row else 0.0 for row in rows], np.float32)
     scores = (base[:, None] + chances.astype(np.float32)).ravel()
-    order = np.arange(scores.size) if most is None else np.argsort(-scores, kind="stable")
-    order = order[ids.ravel()[order] >= 0][:most]
-    return [pool.add(int(ids.flat[at]), rows[at // ids.shape[1]], scores[at]) for at in order]
+    order = np.argsort(-scores, kind="stable")[:most]
+    if not best_first:
+        order.sort()
+    return [pool.add(int(ids.flat[at]), rows[at // ids.shape[1]], scores[at]) for at in order.tolist() if ids.flat[at] >= 0]
 
 
 def survivors(pool: Tree, rows: list[int], n: int) -> list[int]:

@@ -47,7 +47,7 @@ class Gumiho:
         budget = min(budget, spec.total - 1)
         pool = Tree()
         h1 = self.features.begin()
-        first = spread(pool, [0], *candidates(pool, [0], shared.logits(h1), choose, spec.top_k))
+        first = spread(pool, [0], *candidates(pool, [0], shared.logits(h1), choose, spec.top_k), spec.top_k)
         live = among_best(pool, first, budget)
         if not live:
             return pool
