@@ -15,7 +15,7 @@ from textual.binding import Binding, BindingType
 
 Where = Literal[
     "app", "chat", "prompt", "transcript", "chats", "steps", "compare", "bench", "results", "report",
-    "picker", "downloads", "settings",
+    "picker", "downloads", "settings", "pull", "help",
 ]  # fmt: skip
 PLACES: dict[Where, str] = {  # titles of the places beside the chat
     "transcript": "On a message (Tab goes there, Esc comes back)",
@@ -23,6 +23,8 @@ PLACES: dict[Where, str] = {  # titles of the places beside the chat
     "picker": "In the lists of models and drafters",
     "downloads": "In the downloads",
     "settings": "In the settings",
+    "pull": "At the first start, and where a model is missing",
+    "help": "In the help",
     "steps": "In the step inspector",
     "compare": "In the comparison",
     "bench": "In the benchmark",
@@ -204,6 +206,10 @@ COMMANDS: tuple[Command, ...] = (
     Command("set_next", "The next value", "right", label="more", where="settings"),
     Command("set_default", "Back to the default", "backspace,delete", label="default", where="settings"),
     Command("set_reload", "Load the model again with these settings", "l", label="load again", where="settings"),
+    Command("pull_start", "Download what is missing, and go on", "enter", label="download and go on", where="pull", bind=False),
+    Command("pull_choose", "Choose", "up,down", label="choose", where="pull", bind=False),
+    Command("pull_back", "Stop the download, else back to the chat", "escape", label="back", where="pull"),
+    Command("help_back", "Back to the chat", "escape,f1,q", label="back", where="help"),
     Command("pick_use", "Use the chosen one", "enter", label="use", where="picker", bind=False),
     Command("pick_back", "Back to the chat; stops a trial", "escape", label="back", where="picker"),
     Command("pick_try", "Write 32 tokens with it and measure", "t", label="try 32 tokens", where="picker"),
@@ -247,6 +253,8 @@ COMMANDS: tuple[Command, ...] = (
     Command("report_back", "Go back", "escape", label="back", where="report"),
 )
 NOTHING: Mapping[str, str] = MappingProxyType({})
+FIRST = ("send", "draft", "model", "tokens", "compare", "bench")  # in the key bar, where not all have room
+LAST = ("palette", "help")
 BY_NAME = {command.name: command for command in COMMANDS}
 BY_SLASH = {command.slash: command for command in COMMANDS if command.slash}
 _KEYS = {
@@ -327,6 +335,7 @@ def keys_of(command: Command, rebound: Mapping[str, str]) -> str:
 def key_bar(now: Situation, rebound: Mapping[str, str] = NOTHING) -> list[tuple[str, str]]:
     """Key and label of what is worth showing now in the chat, most important first."""
     shown = [command for command in COMMANDS if command.label and command.where not in PLACES and not command.when(now)]
+    shown.sort(key=lambda c: FIRST.index(c.name) if c.name in FIRST else len(FIRST) + (1 + LAST.index(c.name) if c.name in LAST else 0))
     first = [("Esc", "stop")] if now.generating or now.loading else []
     return first + [(key_label(keys_of(c, rebound)), c.label) for c in shown if not (first and c.name == "send")]
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from rich.table import Table
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from app.commands import PLACES, key_help, slash_help
+from app.commands import PLACES, bindings, key_help, slash_help
 
 NUMBERS = [
     ("now, avg", "tokens per second over the last 2 s (at least 8 steps), and over the reply; reading the prompt is not counted"),
@@ -36,7 +33,8 @@ TOKENS = [
 class HelpScreen(ModalScreen[None]):
     """A page to scroll; Esc closes it."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,f1,q", "dismiss", "Close", show=False, priority=True)]
+    WHERE = "help"
+    BINDINGS = bindings("help")
 
     def compose(self) -> ComposeResult:
         rebound = getattr(self.app, "rebound", {})
@@ -50,6 +48,13 @@ class HelpScreen(ModalScreen[None]):
             ):
                 yield Static(title, classes="help-title", markup=False)
                 yield Static(_table(rows))
+
+    def action_command(self, name: str) -> None:
+        """The one command of this page: back."""
+        self.do_help_back("")
+
+    def do_help_back(self, argument: str) -> None:
+        self.dismiss(None)
 
     def on_mount(self) -> None:
         box = self.query_one("#help")

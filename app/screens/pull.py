@@ -6,19 +6,19 @@ Nothing is downloaded before Enter. Ends with the models that are on this machin
 from __future__ import annotations
 
 import threading
-from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
+from app.commands import bindings, place_bar
 from app.download import Download
 from app.surroundings import Surroundings
 from app.terminal import for_terminal, one_line
+from app.widgets.line import KeyBar
 from app.widgets.too_small import TooSmall
 from engine.catalog.hardware import Hardware
 from engine.catalog.progress import human
@@ -33,9 +33,8 @@ Bundle = list[ModelSpec]
 class PullScreen(Screen[Bundle | None]):
     """`missing` is what is wanted; `offers` adds what suits this machine, to choose from."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "back", "Stop, or back", id="pull_back", show=False, priority=True),
-    ]
+    WHERE = "pull"
+    BINDINGS = bindings("pull")
 
     def __init__(self, surroundings: Surroundings, missing: Bundle, *, offers: bool = False, offline: bool = False) -> None:
         super().__init__()
@@ -56,7 +55,7 @@ class PullScreen(Screen[Bundle | None]):
             yield self._facts
             yield self._list
             yield self._state
-        yield Static(id="pull-keys")
+        yield KeyBar()
         yield TooSmall()
 
     def on_mount(self) -> None:
@@ -84,7 +83,7 @@ class PullScreen(Screen[Bundle | None]):
         if error is not None or hardware is None:
             self._say_error(error or EngineError("This machine could not be looked at."))
         else:
-            self._facts.update(facts(hardware))
+            self._facts.update(facts(hardware, self._surroundings.disk_free()))
         known = {spec.name for bundle in self._bundles for spec in bundle}
         self._bundles += [[spec] for spec in offers if spec.name not in known]
         self._fill()
@@ -135,7 +134,11 @@ class PullScreen(Screen[Bundle | None]):
         else:
             self.dismiss(self._chosen)
 
-    def action_back(self) -> None:
+    def action_command(self, name: str) -> None:
+        """The one command with a key of its own: back."""
+        self.do_pull_back("")
+
+    def do_pull_back(self, argument: str) -> None:
         """Stop the download; without one, leave."""
         if self.download is None:
             self.dismiss(None)
@@ -155,9 +158,8 @@ class PullScreen(Screen[Bundle | None]):
         self._state.scroll_visible(animate=False)
 
     def _keys(self) -> None:
-        keys = [("Esc", "stop")] if self.download else [("Enter", "download and go on"), ("Up/Down", "choose"), ("Esc", "back")]
-        parts = [Content.assemble((key, "bold"), f" {label}  ") for key, label in [*keys, ("^Q", "quit")]]
-        self.query_one("#pull-keys", Static).update(Content.assemble(" ", *parts))
+        keys = [("Esc", "stop")] if self.download else place_bar("pull", rebound=getattr(self.app, "rebound", {}))
+        self.query_one(KeyBar).show([*keys, ("^Q", "quit")])
 
 
 def names(bundle: Bundle) -> str:
@@ -165,19 +167,24 @@ def names(bundle: Bundle) -> str:
     return " + ".join(one_line(spec.name, 40) for spec in bundle)
 
 
-def facts(hardware: Hardware) -> Content:
+def facts(hardware: Hardware, disk_free: int) -> Content:
     """What this machine has, and what that means."""
     if hardware.gpus:
         gpu = f"{one_line(hardware.gpus[0].name)}, {hardware.gpus[0].total / 1e9:.0f} GB"
     else:
-        gpu = "none found: models run on the CPU, small ones well"
-    rows = [("GPU", gpu), ("CPU", f"{one_line(hardware.cpu)}, {hardware.cores} cores"), ("Memory", f"{hardware.ram / 1e9:.0f} GB")]
+        gpu = "none found: small models run well on the CPU"
+    rows = [
+        ("GPU", gpu),
+        ("CPU", f"{one_line(hardware.cpu)}, {hardware.cores} cores"),
+        ("Memory", f"{hardware.ram / 1e9:.0f} GB"),
+        ("Disk", f"{human(disk_free)} free"),
+    ]
     table = "\n".join(f"  {name:<8}{text}" for name, text in rows)
     return Content.assemble(
         ("This machine\n", "bold"),
         f"{table}\n\n",
         ("Models that suit it\n", "bold"),
-        "  Nothing is downloaded before you press Enter.\n",
+        "  Nothing is downloaded before you press Enter. `specchat --demo` needs no model.\n",
     )
 
 

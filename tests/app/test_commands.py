@@ -24,7 +24,9 @@ from app.commands import (
     slash_help,
 )
 from app.screens.chat import ChatScreen
+from app.screens.help import HelpScreen
 from app.screens.place import PlaceScreen
+from app.screens.pull import PullScreen
 from app.tui import SpecChat
 from app.widgets.prompt import Prompt
 
@@ -34,7 +36,7 @@ for _module in pkgutil.iter_modules(app.screens.__path__):
 
 def screen_of(where: str) -> type:
     """The screen that has the methods of a place's commands."""
-    found: list[type] = [PlaceScreen]
+    found: list[type] = [PlaceScreen, PullScreen, HelpScreen]
     for one in found:
         found += one.__subclasses__()
     return next((one for one in reversed(found) if getattr(one, "WHERE", "") == where), ChatScreen)

@@ -23,7 +23,7 @@ async def test_first_start_offers_pulls_loads_and_chats() -> None:
         await wait_for(pilot, lambda: pulling(world) and "tiny" in world.shown())
         shown = world.shown()
         for text in (
-            "none found: models run on the CPU",
+            "small models run well on the CPU",
             "A processor, 8 cores",
             "16 GB",
             "98 MB",
