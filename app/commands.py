@@ -213,6 +213,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("pick_use", "Use the chosen one", "enter", label="use", where="picker", bind=False),
     Command("pick_back", "Back to the chat; stops a trial", "escape", label="back", where="picker"),
     Command("pick_try", "Write 32 tokens with it and measure", "t", label="try 32 tokens", where="picker"),
+    Command("pick_check", "Check whether it goes with the target, and how: reads both tokenizers", "c", label="check", where="picker"),
     Command("pick_fetch", "Download it", "d", label="download", where="picker"),
     Command("pick_fewer", "Draft fewer tokens per step", "left", where="picker"),
     Command("pick_more", "Draft more tokens per step", "right", where="picker"),

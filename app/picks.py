@@ -6,7 +6,7 @@ Nothing is hidden without a reason: what cannot be used says why.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from app.surroundings import WITHOUT_FILES, Surroundings
 from engine.catalog.progress import human
@@ -97,6 +97,17 @@ def expect(spec: ModelSpec, target: ModelSpec | None) -> str:
     if share > LARGE:
         return f"It has {share:.0%} of the target's size, so a speed-up is unlikely."
     return f"It has 1/{1 / share:.0f} of the target's size, so a speed-up is likely where the two agree often."
+
+
+def checked(found: dict[str, Any]) -> list[str]:
+    """What `specchat check` found, in a few lines."""
+    if found.get("refused"):
+        return [f"Checked    refused: {found['refused']}"]
+    lines = [f"Checked    would be used as {found['method']}"]
+    if found.get("coverage"):
+        shares = "  ".join(f"{part} {share:.0%}" for part, share in found["coverage"].items())
+        lines.append(f"Shared     {found['intersection']:,} tokens; of those in texts: {shares}")
+    return lines + [str(found["reasons"][-1])] if found.get("reasons") else lines
 
 
 def _sized(spec: ModelSpec, surroundings: Surroundings, options: LoadOptions, free: int, *, beside: bool) -> Pick:

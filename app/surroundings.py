@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from engine.catalog.specs import ModelSpec
 from engine.errors import EngineError
@@ -155,6 +155,12 @@ class Surroundings:
         from app.config import save
 
         save(path, value)
+
+    def check(self, target: ModelSpec, drafter: ModelSpec) -> dict[str, Any]:
+        """How a drafter would be used with a target, or why not: the facts of `specchat check`. Takes seconds."""
+        from app.check import facts
+
+        return facts(reference(target), reference(drafter))
 
     def on_disk(self, spec: ModelSpec) -> bool:
         """True when it can be loaded without a download."""

@@ -30,6 +30,7 @@ class ChatPickers(ChatViews):
             f"Drafter for {target.name}" if target is not None else "Drafter",
             lambda: picks.drafters(catalog, self.surroundings, self.loaded.options, target, ready),
             self._attempt,
+            lambda spec: picks.checked(self.surroundings.check(target, spec)) if target is not None else [],
             target=target,
             k=self.chat.k,
             busy=self.situation.generating or self.situation.loading or ready is None,

@@ -16,7 +16,8 @@ from textual.widgets import Input, Static
 
 from app.commands import bindings
 from app.console import Interrupt
-from app.picks import ABOUT, WORDS, Pick, Picks, expect, fit_about, fit_word
+from app.picks import Pick, Picks
+from app.screens.picker_text import drafter_cells, headings, lines, target_cells
 from app.screens.place import PlaceScreen
 from app.surroundings import WITHOUT_FILES
 from app.terminal import for_terminal, one_line
@@ -28,7 +29,6 @@ from engine.errors import EngineError
 
 Attempt = Callable[[ModelSpec, Interrupt, Callable[[str], None]], Trial]
 MOST = 64  # tokens per draft
-NARROW = 78  # columns below which kind and size are left out
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,7 @@ class PickerScreen(PlaceScreen[Chosen | None]):
         title: str,
         gather: Callable[[], Picks],
         attempt: Attempt | None = None,
+        examine: Callable[[ModelSpec], list[str]] | None = None,
         *,
         target: ModelSpec | None = None,
         k: int | None = None,
@@ -70,7 +71,8 @@ class PickerScreen(PlaceScreen[Chosen | None]):
         super().__init__(title)
         drafters = attempt is not None
         self.title_text = title
-        self._gather, self._attempt = gather, attempt
+        self._gather, self._attempt, self._examine = gather, attempt, examine
+        self._checked: dict[str, list[str]] = {}
         self._interrupt = Interrupt()
         self.drafters = drafters
         self.k = k
@@ -110,8 +112,8 @@ class PickerScreen(PlaceScreen[Chosen | None]):
 
     def show_keys(self, without: tuple[str, ...] = (), first: Iterable[tuple[str, str]] = ()) -> None:
         """The keys that make sense now."""
-        left_out = ("pick_try",) if self._busy or not self.drafters else ()
-        super().show_keys((*without, *left_out), first)
+        left_out = () if self.drafters else ("pick_try", "pick_check")
+        super().show_keys((*without, *left_out, *(("pick_try",) if self._busy else ())), first)
 
     def fill(self, picks: Picks) -> None:
         """The facts have come."""
@@ -144,36 +146,18 @@ class PickerScreen(PlaceScreen[Chosen | None]):
         if not self._picks:
             return
         before = self.pick.spec.name if self._table.row_count and self.pick else ""
-        wide = self.size.width >= NARROW
+        width = self.size.width
         self._table.clear(columns=True)
-        for heading in self._headings(wide):
+        for heading in headings(width, drafters=self.drafters):
             self._table.add_column(heading)
         shown = self.shown
         for pick in shown:
-            cells = self._cells(pick, wide)
+            cells = drafter_cells(pick, width, self.trials.get(pick.spec.name)) if self.drafters else target_cells(pick, width)
             self._table.add_row(*(Text(cell, style="dim" if pick.blocked else "", no_wrap=True) for cell in cells))
         names = [pick.spec.name for pick in shown]
         current = next((n for n, pick in enumerate(shown) if pick.in_use), 0)
         self._table.move_cursor(row=names.index(before) if before in names else current, animate=False)
         self._explain()
-
-    def _headings(self, wide: bool) -> list[str]:
-        if self.drafters:
-            return ["NAME", *(["KIND", "SIZE"] if wide else []), "TOKENIZER", "MEMORY", "SEEN HERE"]
-        return ["NAME", *(["LICENCE"] if self.size.width >= 100 else []), "SIZE", "MEMORY", "CONTEXT", "HERE"]
-
-    def _cells(self, pick: Pick, wide: bool) -> list[str]:
-        spec = pick.spec
-        sign = "> " if pick.in_use else "x " if pick.blocked else "  "
-        name = sign + one_line(spec.name, 26 if wide else 20)
-        size = human(pick.size) if pick.size else "-"
-        here = "here" if pick.on_disk else "to download"
-        if not self.drafters:
-            licence = [one_line(spec.licence, 20)] if self.size.width >= 100 else []
-            return [name, *licence, size, fit_word(pick), f"{spec.context:,}" if spec.context else "-", here]
-        seen = self.trials[spec.name].words if spec.name in self.trials else f"{pick.speedup:.2f}x" if pick.speedup else ""
-        seen = "blocked" if pick.blocked else seen or ("1.00x" if spec.kind == "none" else "not tried" if pick.on_disk else "to download")
-        return [name, *([WORDS[spec.kind], size] if wide else []), pick.tokenizer, fit_word(pick), seen]
 
     def on_data_table_row_highlighted(self) -> None:
         """The cursor has moved."""
@@ -188,22 +172,9 @@ class PickerScreen(PlaceScreen[Chosen | None]):
             self._about.update(Content(f"! {for_terminal(self._problem[1])}"))
             return
         self._problem = ("", "")
-        self._about.update(Content("\n").join(Content(for_terminal(line)) for line in self._lines(pick) if line))
-
-    def _lines(self, pick: Pick) -> list[str]:
-        spec = pick.spec
-        trial = self.trials.get(spec.name)
-        tried = [f"Trial      {trial.words}, kept {trial.kept:.0%}, {trial.tokens} tokens: too few to be sure"] if trial else []
-        if spec.kind in WITHOUT_FILES:
-            return [ABOUT[spec.kind], *tried]
-        where = f"takes {human(pick.size)} on disk" if pick.on_disk else f"{human(pick.size)} to download" if pick.size else "to download"
-        parts = [spec.name, f"{spec.params:g} B" if spec.params else "", where, spec.licence, "must be agreed to" if spec.gated else ""]
-        lines = [" · ".join(part for part in parts if part)]
-        lines += [f"Cannot be used: {pick.blocked}."] if pick.blocked else []
-        lines += [f"Tokenizer  {pick.tokenizer_about}"] if self.drafters and pick.tokenizer_about else []
-        lines += [f"Memory     {fit_about(pick)}"]
-        lines += [f"Expect     {expect(spec, self._target)}"] if self.drafters and expect(spec, self._target) else []
-        return [*lines, *tried, spec.note]
+        name = pick.spec.name
+        found = lines(pick, self._target, self.trials.get(name), self._checked.get(name, []), drafters=self.drafters)
+        self._about.update(Content("\n").join(Content(for_terminal(line)) for line in found if line))
 
     def _show_k(self) -> None:
         self._k.update(Content.assemble("tokens per draft  ", ("◂ ", "bold"), "auto" if self.k is None else str(self.k), (" ▸", "bold")))
@@ -261,6 +232,29 @@ class PickerScreen(PlaceScreen[Chosen | None]):
             self.trials[name] = trial
         self._problem = (name, str(error)) if error is not None else ("", "")
         self._draw()
+
+    def do_pick_check(self, argument: str) -> None:
+        pick = self.pick
+        if self._examine is None or pick is None or self._trying:
+            return
+        if pick.spec.kind in WITHOUT_FILES:
+            self.toast(f"{pick.spec.name} goes with every target.")
+        elif not pick.on_disk:
+            self.toast(f"{pick.spec.name} must be downloaded first: d.", "warning")
+        else:
+            self._trying, self._problem = f"Reading the tokenizers of {pick.spec.name} and the target…", ("", "")
+            self._explain()
+            Thread(target=self._run_check, args=(pick.spec,), name="specchat-check", daemon=True).start()
+
+    def _run_check(self, spec: ModelSpec) -> None:
+        assert self._examine is not None
+        try:
+            lines = self._examine(spec)
+        except EngineError as error:
+            self.call_later(self._tried, spec.name, None, error)
+        else:
+            self._checked[spec.name] = lines
+            self.call_later(self._tried, spec.name, None, None)
 
     def do_pick_fetch(self, argument: str) -> None:
         pick = self.pick

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.picks import drafters, expect, fit_about, fit_word, targets
+from app.picks import checked, drafters, expect, fit_about, fit_word, targets
 from app.screens.picker import PickerScreen
 from app.trial import PROMPT
 from engine.catalog.specs import AUTO, NGRAM, NONE, ModelSpec
@@ -207,3 +207,25 @@ def test_built_in_ones_need_nothing() -> None:
         assert rows[spec.name].on_disk
         assert fit_about(rows[spec.name]) == "needs none of its own"
     assert rows["small"].tokenizer == "?"
+
+
+async def test_check_reads_the_tokenizers() -> None:
+    """How a pair would be used, or what went wrong; nothing to check for the look-up."""
+    world = World(SHORT)
+    async with world.app.run_test(size=(100, 30), notifications=True) as pilot:
+        await started(world, pilot)
+        screen = await opened(world, pilot)
+        await pilot.press("c")
+        await wait_for(pilot, lambda: any("goes with every target" in text for text in world.toasts))
+        await pilot.press("down", "down", "c")
+        await wait_for(pilot, lambda: "Checked    would be used as pf" in world.shown())
+        assert "39,234 tokens; of those in texts: chat 99%  code 94%" in world.shown()
+        await pilot.press("up", "c")
+        await wait_for(pilot, lambda: "! The process that reads the tokenizers crashed." in world.shown())
+        assert screen.pick is not None
+        assert screen.pick.spec == SMALL
+
+
+def test_refusals_in_words() -> None:
+    assert checked({"refused": "it lower-cases its text"}) == ["Checked    refused: it lower-cases its text"]
+    assert checked({"refused": None, "method": "hydra"}) == ["Checked    would be used as hydra"]

@@ -1,0 +1,71 @@
+"""What the rows of the pickers say, and the lines below them. Pure, so that it can be tested."""
+
+from __future__ import annotations
+
+from app.picks import ABOUT, WORDS, Pick, expect, fit_about, fit_word
+from app.surroundings import WITHOUT_FILES
+from app.terminal import one_line
+from app.trial import Trial
+from engine.catalog.progress import human
+from engine.catalog.specs import ModelSpec
+
+NARROW = 78  # columns below which kind and size are left out
+LICENCE = 100  # columns from which there is room for the licence
+
+
+def headings(width: int, *, drafters: bool) -> list[str]:
+    """The heads of the columns for this width."""
+    if drafters:
+        return ["NAME", *(["KIND", "SIZE"] if width >= NARROW else []), "TOKENIZER", "MEMORY", "SEEN HERE"]
+    return ["NAME", *(["LICENCE"] if width >= LICENCE else []), "SIZE", "MEMORY", "CONTEXT", "HERE"]
+
+
+def drafter_cells(pick: Pick, width: int, trial: Trial | None) -> list[str]:
+    """A row of the list of drafters."""
+    spec = pick.spec
+    kind = [WORDS[spec.kind], _size(pick)] if width >= NARROW else []
+    if pick.blocked:
+        seen = "blocked"
+    elif trial is not None:
+        seen = trial.words
+    elif pick.speedup:
+        seen = f"{pick.speedup:.2f}x"
+    else:
+        seen = "1.00x" if spec.kind == "none" else "not tried" if pick.on_disk else "to download"
+    return [_name(pick, width), *kind, pick.tokenizer, fit_word(pick), seen]
+
+
+def target_cells(pick: Pick, width: int) -> list[str]:
+    """A row of the list of targets."""
+    spec = pick.spec
+    licence = [one_line(spec.licence, 20)] if width >= LICENCE else []
+    context = f"{spec.context:,}" if spec.context else "-"
+    return [_name(pick, width), *licence, _size(pick), fit_word(pick), context, "here" if pick.on_disk else "to download"]
+
+
+def lines(pick: Pick, target: ModelSpec | None, trial: Trial | None, checked: list[str], *, drafters: bool) -> list[str]:
+    """What is known of the chosen one; empty lines are to be left out."""
+    spec = pick.spec
+    tried = [f"Trial      {trial.words}, kept {trial.kept:.0%}, {trial.tokens} tokens: too few to be sure"] if trial else []
+    if spec.kind in WITHOUT_FILES:
+        return [ABOUT[spec.kind], *tried]
+    where = f"takes {human(pick.size)} on disk" if pick.on_disk else f"{human(pick.size)} to download" if pick.size else "to download"
+    parts = [spec.name, f"{spec.params:g} B" if spec.params else "", where, spec.licence, "must be agreed to" if spec.gated else ""]
+    found = [" · ".join(part for part in parts if part)]
+    found += [f"Cannot be used: {pick.blocked}."] if pick.blocked else []
+    if drafters and not checked:
+        found += [f"Tokenizer  {pick.tokenizer_about}"] if pick.tokenizer_about else []
+    found += [f"Memory     {fit_about(pick)}"]
+    if drafters and not checked:
+        promise = expect(spec, target)
+        found += [f"Expect     {promise}"] if promise else []
+    return [*found, *tried, *(checked or [spec.note])]
+
+
+def _name(pick: Pick, width: int) -> str:
+    sign = "> " if pick.in_use else "x " if pick.blocked else "  "
+    return sign + one_line(pick.spec.name, 26 if width >= NARROW else 20)
+
+
+def _size(pick: Pick) -> str:
+    return human(pick.size) if pick.size else "-"
