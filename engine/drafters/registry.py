@@ -83,7 +83,8 @@ def build(
     if spec.kind == "heads":
         bindings.require(spec, beside.spec)
         quant = options.draft_quant if options.draft_quant != "auto" else beside.quant
-        drafter, scheme, told = open_heads(spec.name, where(spec), method, beside.target, quant, progress, cancelled)
+        place, target = where(spec), beside.target
+        drafter, scheme, told = open_heads(spec.name, place, method, target, quant, progress, cancelled, beside.spec.name)
         if device != beside.device:
             told = (*told, f"{spec.name} runs on {beside.device}, where its target is: draft heads read the target's hidden states.")
         return Built(drafter, scheme, told)

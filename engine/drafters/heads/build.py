@@ -71,6 +71,7 @@ def open_heads(
     quant: str,
     progress: Progress | None = None,
     cancelled: Callable[[], bool] | None = None,
+    target_name: str = "the target",
 ) -> tuple[HeadsDrafter, str, tuple[str, ...]]:
     """The heads in a folder beside their target: drafter, number format, notes for the person. EngineError where they do not go together.
 
@@ -84,7 +85,7 @@ def open_heads(
             kind="architecture",
         )
     family = method.removesuffix(CORRECTED)
-    spec, tensors = load_head(path, facts_of(target.model.config, name), family, name)
+    spec, tensors = load_head(path, facts_of(target.model.config, target_name), family, name)
     notes, choices = list(spec.notes), _own_tree(path)
     if choices is not None and spec.family not in FIXED:
         notes.append(f"The tree.json of {name} is not used: {spec.family} grows its trees by itself.")
