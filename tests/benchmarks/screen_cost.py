@@ -36,6 +36,7 @@ def child(target: str, drafter: str, tokens: int, screen: bool, out: Path) -> No
     )
     assert options.target is not None
     if screen:
+        from app.commands import BY_NAME
         from app.tui import SpecChat
 
         class Once(SpecChat):
@@ -46,7 +47,7 @@ def child(target: str, drafter: str, tokens: int, screen: bool, out: Path) -> No
                 chat = self.chat_screen
                 if chat.loaded.ready is not None and not chat.loaded.loading and not chat.chat.turns and not chat.prompt.text:
                     chat.prompt.put(PROMPT)
-                    chat.action_command("send")
+                    chat.run_command(BY_NAME["send"])
                 elif chat.chat.last is not None:
                     out.write_text(json.dumps({"tok_per_s": chat.meter.numbers().average}))
                     self.exit(0)
