@@ -18,7 +18,7 @@ class Head(Protocol):
     """A set of draft heads with its state: what it has read of the confirmed text. `length` positions are read."""
 
     names: Tensor | None  # (draft vocabulary,) target id of each of its columns; None = they are target ids
-    depth: int  # most tokens on a path
+    fixed: bool  # it fills a fixed tree, whose list is in order of trust; else nodes come shallow first
 
     @property
     def length(self) -> int: ...

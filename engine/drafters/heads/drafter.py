@@ -95,7 +95,8 @@ class HeadsDrafter:
             rows = [Row(ctx.next_index + len(path), path) for path in paths]
             return ctx.picker.top(logits, rows, k, self.head.names, not ctx.with_laws)
 
-        return self.head.grow(ctx.ids[-1], budget, choose).ranked()
+        tree = self.head.grow(ctx.ids[-1], budget, choose)
+        return tree if self.head.fixed else tree.ranked()
 
     def commit(self, ctx: Context, verdict: Verdict) -> None:
         """Take the hidden states of the rows that were kept."""

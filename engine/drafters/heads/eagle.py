@@ -135,7 +135,7 @@ class Eagle:
         else:
             self.features = Fused(spec, made, shared, context)
         self._choices = grow.checked(choices, max(map(len, choices))) if choices else ()
-        self.depth = max(map(len, choices)) if choices else spec.depth + 1
+        self.fixed = bool(choices)
         self._weights = made.nbytes
         self.extend, self.truncate = self.features.extend, self.features.truncate
 

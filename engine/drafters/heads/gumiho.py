@@ -21,6 +21,7 @@ class Gumiho:
     """See `base.Head`."""
 
     names: Tensor | None = None
+    fixed = False
 
     def __init__(self, spec: HeadSpec, made: Maker, shared: Shared, context: int, corrected: bool = False) -> None:
         assert spec.serial == 2, "the published heads draft two tokens serially"
@@ -28,7 +29,6 @@ class Gumiho:
         self._spec, self._shared, self._corrected = spec, shared, corrected
         self.features = Fused(spec, made, shared, context)
         self._blocks = [made.blocks([f"mlp.{m}.{j}" for j in range(spec.head_layers)]) for m in range(spec.n_heads)]
-        self.depth = 2 + spec.n_heads
         self._weights = made.nbytes
         self.extend, self.truncate = self.features.extend, self.features.truncate
 

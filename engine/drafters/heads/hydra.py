@@ -45,10 +45,11 @@ class Hydra:
     """See `base.Head`."""
 
     names: Tensor | None = None
+    fixed = True
 
     def __init__(self, spec: HeadSpec, made: Maker, shared: Shared, choices: tuple[Path, ...], context: int) -> None:
-        self._shared, self.depth, self._grounded = shared, spec.n_heads, spec.grounded
-        self._choices = grow.checked(choices, self.depth)
+        self._shared, self._grounded = shared, spec.grounded
+        self._choices = grow.checked(choices, spec.n_heads)
         plus = spec.family == "hydra++"  # there every other index is a dropout
         self.prefix = Prefix(spec, made, context) if plus else None
         inner = [2 * j + 1 if plus else j for j in range(spec.head_layers)]

@@ -20,10 +20,11 @@ class Medusa:
     """See `base.Head`."""
 
     names: Tensor | None = None
+    fixed = True
 
     def __init__(self, spec: HeadSpec, made: Maker, shared: Shared, choices: tuple[Path, ...]) -> None:
-        self._shared, self.depth = shared, spec.n_heads
-        self._choices = grow.checked(choices, self.depth)
+        self._shared = shared
+        self._choices = grow.checked(choices, spec.n_heads)
         self._blocks = [made.blocks([f"{k}.{j}" for j in range(spec.head_layers)]) for k in range(spec.n_heads)]
         self._heads = [made.linear(f"{k}.{spec.head_layers}") for k in range(spec.n_heads)] if spec.own_lm_head else []
         self.nbytes = made.nbytes

@@ -24,6 +24,8 @@ def make_target(
     """EAGLE-3 taps three of at least seven layers; in the larger vocabulary few tokens are likely, so that drafts are kept."""
     config: DecoderConfig = tiny_config(vocab, window, n_layers=8 if family == "eagle3" else 2)
     target = tiny_target(seed, config, context, dtype)
+    scheme = "fp64" if dtype == torch.float64 else "fp32"
+    target.model.weights = replace(target.model.weights, scheme=scheme)
     if vocab > 100:
         weight = target.model.weights.head._weight  # type: ignore[attr-defined]
         weight[16:] *= 0.2
@@ -51,8 +53,8 @@ def make_spec(family: Family, target: LeanTarget, **changes: Any) -> HeadSpec:
     return replace(spec, **changes)
 
 
-def make_heads(family: Family, target: LeanTarget, seed: int = 0, corrected: bool = False, **changes: Any) -> HeadsDrafter:
-    """Random weights. Only the trees of EAGLE-2/3 and Gumiho can be given other sizes."""
+def make_heads(family: Family, target: LeanTarget, seed: int = 0, corrected: bool = False, quant: str = "", **changes: Any) -> HeadsDrafter:
+    """Random weights, in the target's number format if no other is asked for. Only the trees of EAGLE-2/3 and Gumiho can be given other sizes."""
     spec = make_spec(family, target, **changes)
     made = torch.Generator().manual_seed(seed)
     tensors = {}
@@ -64,7 +66,7 @@ def make_heads(family: Family, target: LeanTarget, seed: int = 0, corrected: boo
     if family == "eagle3":
         ids = torch.randperm(spec.vocab, generator=made)[: spec.draft_vocab].sort().values
         tensors["d2t"] = ids - torch.arange(spec.draft_vocab)
-    drafter, _ = build.build(family, spec, tensors, target, "fp32", corrected)
+    drafter, _ = build.build(family, spec, tensors, target, quant or target.model.weights.scheme, corrected)
     return drafter
 
 
