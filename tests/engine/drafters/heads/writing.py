@@ -54,8 +54,13 @@ def eagle(*, bias: bool = True, qkv_bias: bool = False) -> Tensors:
     return random(shapes | ({"fc.bias": (H,)} if bias else {}))
 
 
-def eagle3(*, draft: int = 24, embedding: bool = False, target_hidden: int = H, at: str = "midlayer") -> Tensors:
-    shapes = {"fc.weight": (H, 3 * target_hidden), "norm.weight": (H,), "lm_head.weight": (draft, H), f"{at}.hidden_norm.weight": (H,)}
+def eagle3(*, draft: int = 24, embedding: bool = False, target_hidden: int = 0, at: str = "midlayer") -> Tensors:
+    shapes = {
+        "fc.weight": (H, 3 * (target_hidden or H)),
+        "norm.weight": (H,),
+        "lm_head.weight": (draft, H),
+        f"{at}.hidden_norm.weight": (H,),
+    }
     tensors = random(shapes | layer(at, input_norm=True, wide=2) | ({"embed_tokens.weight": (V, H)} if embedding else {}))
     if draft < V:
         kept = torch.tensor(sorted((7 * i) % V for i in range(draft)))
