@@ -54,7 +54,7 @@ def make_spec(family: Family, target: LeanTarget, **changes: Any) -> HeadSpec:
 
 
 def make_heads(family: Family, target: LeanTarget, seed: int = 0, corrected: bool = False, quant: str = "", **changes: Any) -> HeadsDrafter:
-    """Random weights, in the target's number format if no other is asked for. Only the trees of EAGLE-2/3 and Gumiho can be given other sizes."""
+    """Random weights, in the target's number format if no other is asked for."""
     spec = make_spec(family, target, **changes)
     made = torch.Generator().manual_seed(seed)
     tensors = {}
