@@ -38,11 +38,14 @@ class HeaderBar(Line):
         super().__init__()
         self._shown: tuple[str, ...] = ("no model",)
         self._chat: tuple[str, bool] = ("", False)
+        self._name, self._badge = "specchat", ""  # the program's name, and what it does in the background
 
     def on_mount(self) -> None:
-        self.watch(self.app, "sub_title", self._badge_changed, init=False)
+        for name in ("title", "sub_title"):
+            self.watch(self.app, name, self._name_changed)
 
-    def _badge_changed(self) -> None:
+    def _name_changed(self) -> None:
+        self._name, self._badge = self.app.title, self.app.sub_title
         self.refresh()
 
     def show(self, ready: Ready | None, loading: str = "", k: int | None = None, title: str = "", *, unsaved: bool = False) -> None:
@@ -62,8 +65,8 @@ class HeaderBar(Line):
     def line(self, width: int) -> Content:
         title, unsaved = self._chat
         left = Content.assemble(
-            (f" {self.app.title}", "bold"),
-            f"  {self.app.sub_title}" if self.app.sub_title else "",
+            (f" {self._name}", "bold"),
+            f"  {self._badge}" if self._badge else "",
             ("  NOT SAVED", "bold $text-error") if unsaved else "",
             f"  {title}" if title else "",
         )
@@ -71,7 +74,7 @@ class HeaderBar(Line):
             case ("loading", name):
                 right = Content(f"loading {name} ")
             case ("ready", target, quant, drafter):
-                fixed = len(f" {self.app.title}   {quant} | draft:  ")
+                fixed = len(f" {self._name}   {quant} | draft:  ")
                 room = max(8, (width - fixed) // 2)
                 rest = max(room, width - fixed - len(target))
                 shown = one_line(target, max(room, width - fixed - len(drafter)))
