@@ -83,7 +83,7 @@ def demo(speed: float | None = 1.0, trace: Trace | None = None) -> tuple[ChatOpt
     machine = DemoMachine(trace)
     note = (
         "DEMO: real models, recorded on another machine; nothing is computed here, and chats are not kept. "
-        "Enter sends the question in the box. ^T shows the tokens, ^G the drafters, F5 races them."
+        "Enter in the empty box asks a question that was recorded. ^T shows the tokens, ^G the drafters, F5 races them."
     )
     options = ChatOptions(target=machine.target, drafter=machine.drafter, offline=True, notes=(note,))
     return options, ReplayClient(trace, speed), machine

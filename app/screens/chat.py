@@ -116,7 +116,8 @@ class ChatScreen(ChatCommands):
             self.call_after_refresh(drawn.set)
             with suppress(TimeoutError):
                 await asyncio.wait_for(drawn.wait(), SLOWEST_S)
-            self._show_below()  # only now is the layout known
+            self.transcript.grown()  # only now is the layout known
+            self._show_below()
             took_s = time.monotonic() - start_s
             self.longest_s = max(self.longest_s, took_s)
             rest_s = min(SLOWEST_S, max(self._period_s(), 4 * took_s))
@@ -214,7 +215,7 @@ class ChatScreen(ChatCommands):
         elif not text.strip() and not self.chat.attached and self.is_cut_off:
             self.run_command(BY_NAME["carry_on"])
         else:
-            await self.send(typed.prompt)
+            await self.send(typed.prompt if text.strip() else self.suggestion)
 
     def on_text_area_changed(self, event: TextArea.Changed) -> None:
         """Offer completions."""

@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from textual.content import Content
+
 from app.compare import MOST, whole_steps
 from app.ground import Ground
 from app.prompts import SETS
@@ -15,7 +17,9 @@ from app.screens.chat_config import ChatConfig
 from app.screens.compare import CompareScreen
 from app.screens.compare_view import Winner
 from app.screens.results import ResultsScreen
+from app.terminal import one_line
 from app.tree import Turn, Version
+from app.widgets.prompt import PLACEHOLDER
 from engine.catalog.specs import NGRAM, ModelSpec
 from engine.protocol import Done, Generate, Message
 
@@ -27,12 +31,17 @@ class ChatRaces(ChatConfig):
 
     lent = False  # another screen has the engine
 
-    def suggest(self) -> None:
-        """Put the next question that was not asked yet into an empty box, where the surroundings know some."""
+    @property
+    def suggestion(self) -> str:
+        """The next question that was not asked yet, where the surroundings know some; Enter in the empty box asks it."""
         asked = {turn.prompt for turn in self.chat.turns}
-        fresh = next((text for text in self.surroundings.suggestions if text not in asked), "")
-        if fresh and not self.prompt.text:
-            self.prompt.put(fresh)
+        return next((text for text in self.surroundings.suggestions if text not in asked), "")
+
+    def suggest(self) -> None:
+        """Show it in the empty box."""
+        if self.surroundings.suggestions:
+            shown = f"Enter asks: {self.suggestion}" if self.suggestion else PLACEHOLDER
+            self.prompt.placeholder = Content(one_line(shown, 2 * max(40, self.size.width - 4)))
 
     async def done(self, event: Done) -> None:
         await super().done(event)
@@ -90,7 +99,7 @@ class ChatRaces(ChatConfig):
             load=loaded.options,
             drafters=tuple(dict.fromkeys((*own, NGRAM, *there))),
             drafter=loaded.drafter,
-            prompt=unsent or (turns[-1].content if turns else next(iter(self.surroundings.suggestions), PROMPT)),
+            prompt=unsent or (turns[-1].content if turns else self.suggestion or PROMPT),
             template=wish,
             history=history(before),
             method=options.method,

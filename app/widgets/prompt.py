@@ -9,6 +9,8 @@ from textual.widgets import TextArea
 from app.commands import bindings
 from app.terminal import for_terminal
 
+PLACEHOLDER = "Ask something, or / for commands"
+
 
 class Prompt(TextArea):
     """Keys from the command table; those that depend on the cursor are handled here."""
@@ -33,7 +35,7 @@ class Prompt(TextArea):
         """End was pressed where the cursor is at the end already."""
 
     def __init__(self) -> None:
-        super().__init__(compact=True, highlight_cursor_line=False, soft_wrap=True, placeholder="Ask something, or / for commands")
+        super().__init__(compact=True, highlight_cursor_line=False, soft_wrap=True, placeholder=PLACEHOLDER)
         self.cursor_blink = False
         self._sent: list[str] = []
         self._back = 0  # how many prompts back we are

@@ -62,13 +62,13 @@ async def test_a_first_minute(size: tuple[int, int], home: Path) -> None:
     world = DemoWorld()
     async with world.app.run_test(size=size, notifications=True) as pilot:
         await started(world, pilot)
-        await wait_for(pilot, lambda: world.screen.prompt.text)
+        await wait_for(pilot, lambda: "Enter asks: Write a Python function" in world.shown())
         assert "DEMO" in world.shown().split("\n")[0]
         await pilot.press("enter")
         await wait_for(pilot, lambda: world.screen.chat.last is not None and not world.screen.situation.generating)
         assert world.screen.chat.last is not None
         assert "def " in world.screen.chat.last.text
-        await wait_for(pilot, lambda: "Add type hints" in world.screen.prompt.text)
+        await wait_for(pilot, lambda: "Enter asks: Add type hints" in world.shown())
         world.screen.prompt.put("/draft ngram")
         await pilot.press("enter")
         await wait_for(pilot, lambda: world.screen.loaded.ready is not None and world.screen.loaded.ready.drafter == "ngram")
