@@ -28,6 +28,7 @@ FAIR_STEPS = 8  # drafts that an unknown drafter may try before it is judged
 PROBE_SHARE = 0.02  # of the time may go into trials
 PLAIN_EVERY = 64  # drafted steps after which a plain one is timed
 FALL = 0.5  # nodes of the next group of ranks (2, 3-4, 5-8, 9-16, …) are believed to be kept so much less often
+LARGER_FIRST = 8  # drafts until a tree of twice the size is tried
 SETTLED = 24  # steps that a drafter must stay on until it counts: a trial may have been lucky
 
 
@@ -85,6 +86,9 @@ class Source:
     branched: bool = False  # it has drafted a tree: nodes are judged by rank
     hit: list[float] = field(default_factory=list)  # [g]: faded count of kept nodes of rank group g
     judged: list[float] = field(default_factory=list)  # [g]: … of all its nodes
+    size: int = 0  # the largest tree that was best so far
+    small: int = 0  # drafts since a larger tree was tried
+    patience: int = 0  # … until it is tried again
     on: bool = True
     idle: int = 0  # plain steps since it was turned off
     wait: int = PROBE_FIRST
@@ -208,13 +212,26 @@ class Controller:
             source.on, source.since, source.idle = False, self.steps, 0
         self._tell(name, source, gain)
         if source.on:
-            return k
+            return self._larger(source, k)
         source.idle += 1
         if source.idle < max(source.wait, self._dear(source, k)):
             return 0
         source.idle, source.wait = 0, min(2 * source.wait, PROBE_MOST)
         source.begin_trial()
         return k
+
+    def _larger(self, source: Source, k: int) -> int:
+        """k, but now and then twice as many nodes of a tree: its levels make drafting no straight line, so only a trial tells what they
+        cost. Ever more rarely while that changes nothing."""
+        if not source.branched or k >= self.most:
+            return k
+        if k > source.size:
+            source.size, source.patience = k, LARGER_FIRST
+        source.small += 1
+        if source.small < source.patience:
+            return k
+        source.small, source.patience = 0, min(2 * source.patience, PROBE_MOST)
+        return min(2 * k, self.most)
 
     def _dear(self, source: Source, k: int) -> float:
         """Plain steps that must pass before a trial of length k costs no more than its share."""
