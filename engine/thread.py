@@ -19,14 +19,13 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it warns of optional kernels on the hub that we never use
 _begun = perf_counter()
-import torch  # noqa: E402
 
 from engine import costs  # noqa: E402
-from engine.catalog import fit, measured  # noqa: E402
+from engine.catalog import measured  # noqa: E402
 from engine.catalog.specs import NONE, ModelSpec  # noqa: E402
 from engine.client import Outbox, Stopper  # noqa: E402
 from engine.decoder.load import resolve_scheme  # noqa: E402
-from engine.decoder.opened import DEFAULT_CONTEXT, Opened, open_target, wish  # noqa: E402
+from engine.decoder.opened import Opened, open_target  # noqa: E402
 from engine.drafters import registry  # noqa: E402
 from engine.errors import EngineError  # noqa: E402
 from engine.failures import failure  # noqa: E402
@@ -48,6 +47,7 @@ from engine.protocol import (  # noqa: E402
     Weigh,
     Weighed,
 )
+from engine.room import plan  # noqa: E402
 from engine.session import Session  # noqa: E402
 from engine.speculation.control import Controller  # noqa: E402
 
@@ -138,7 +138,7 @@ class Engine:
         resolve_scheme(options.draft_quant, "auto", device)
         path = registry.where(command.target)
         self._unload()  # a mistake in the command costs nothing
-        context, drafter, notes = self._plan(command, device)
+        context, drafter, notes = plan(command, device)
         opened = open_target(command.target, path, device, options, context, self._progress, lambda: self._stopper.stopped(number))
         self._opened, self._options, self._spec = opened, options, command.target
         notes += opened.notes
@@ -159,45 +159,6 @@ class Engine:
         if session is not None and session.loaded.drafter is not None:
             session.loaded.drafter.close()
             session.loaded.drafter, self._draft_quant = None, ""
-
-    def _plan(self, command: Load, device: torch.device) -> tuple[int, ModelSpec, tuple[str, ...]]:
-        """Context and drafter that fit into memory. The drafter is dropped before the target, a context nobody asked for is cut."""
-        options, drafter = command.options, command.drafter
-        path = registry.where(command.target)
-        context = options.context or min(command.target.context or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
-        quant, head = wish(options.quant, command.target.quant), wish(options.head, command.target.head)
-        notes: tuple[str, ...] = ()
-        for _ in range(3):
-            need = fit.estimate(path, quant=quant, head=head, context=context, device=str(device))
-            beside = self._drafter_fit(drafter, options, context, device)
-            free, _total = fit.available(str(device))
-            try:
-                fit.check(need, beside, free)
-            except EngineError as error:
-                if error.numbers.get("drop_drafter"):
-                    notes += (f"{drafter.name} was left out: {error.message}",)
-                    drafter = NONE
-                elif options.context is None and error.numbers.get("context"):
-                    context = int(error.numbers["context"])
-                    notes += (f"The context is {context} tokens: more does not fit into memory.",)
-                else:
-                    raise
-            else:
-                break
-        return context, drafter, notes
-
-    def _drafter_fit(self, drafter: ModelSpec, options: LoadOptions, context: int, device: torch.device) -> fit.Fit | None:
-        path = registry.hub.locate(drafter) if drafter.kind in ("model", "heads") else None
-        if path is None:
-            return None
-        own = str(resolve_device(options.draft_device)) if options.draft_device != "auto" else str(device)
-        if own != str(device):
-            return None
-        quant = options.draft_quant if options.draft_quant != "auto" else options.quant
-        try:
-            return fit.without_libraries(fit.estimate(path, quant=quant, context=context, device=own), own)
-        except EngineError:  # loading it will say what is wrong; the target comes first
-            return None
 
     def _build(self, number: int, drafter: ModelSpec, method: str) -> tuple[str, ...]:
         """Put a drafter beside the target; the old one stays when this fails."""
