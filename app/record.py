@@ -1,12 +1,13 @@
 """What is known of a reply token by token: its segments and its steps, as they came. No widgets.
 
-The class of every token follows from the verifier's own counts: a step emits `emitted` tokens, the first `accepted` of them are kept
-ones, the last is the target's own. A `Segment` (the smallest piece of clean text) takes the class of its last token.
+Which tokens were kept follows from the verifier's own counts: a step emits `emitted` tokens, the first `accepted` of them are kept
+ones, the last is the target's own. Whether that one is a correction or a bonus, its `Segment` says (the smallest piece of clean text,
+with the class of its last token): in a tree a whole branch can be kept that is shorter than the tree is deep.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from engine.protocol import Done, Origin, Segment, Step
@@ -51,18 +52,28 @@ class Record:
 
     def tokens(self) -> list[Token]:
         """Every token that is part of a segment, classed by the steps' counts."""
-        ids = [token for segment in self.segments for token in segment.token_ids]
-        return [Token(token, *where) for token, where in zip(ids, self._classes(), strict=False)]
+        places = self._places()
+        return [token for segment in self.segments for token in self._of(segment, places)]
 
-    def _classes(self) -> Iterator[tuple[Origin, int, int]]:
-        for step in self.steps:
-            own = own_origin(step)
-            for place in range(1, step.emitted + 1):
-                yield ("kept", place, step.index) if place <= step.accepted else (own, 0, step.index)
+    @staticmethod
+    def _of(segment: Segment, places: Iterator[tuple[Step, int]]) -> Iterator[Token]:
+        for n, (token, (step, place)) in enumerate(zip(segment.token_ids, places, strict=False), start=1):
+            if place <= step.accepted:
+                yield Token(token, "kept", place, step.index)
+            else:
+                known = n == len(segment.token_ids) and segment.origin != "kept"
+                yield Token(token, segment.origin if known else own_origin(step), 0, step.index)
+
+    def _places(self) -> Iterator[tuple[Step, int]]:
+        """For each emitted token its step, and its place among the tokens of that step, from 1."""
+        return ((step, place) for step in self.steps for place in range(1, step.emitted + 1))
 
 
-def own_origin(step: Step) -> Origin:
-    """The class of the target's own token of a step."""
+def own_origin(step: Step, pieces: Iterable[Segment] = ()) -> Origin:
+    """The class of the target's own token of a step: as its piece says, else by the counts."""
+    said = [piece.origin for piece in pieces if piece.origin != "kept"]
+    if said:
+        return said[-1]
     if not step.drafted:
         return "plain"
     return "correction" if step.accepted < step.drafted else "bonus"

@@ -17,7 +17,7 @@ from engine.protocol import Segment, Step
 
 WHERE_HELP = {
     "correction": "the target chose another token than the draft",
-    "bonus": "the whole draft was right, so the target's own token came on top",
+    "bonus": "the draft was right to its end, so the target's own token came on top",
     "plain": "nothing was drafted",
 }
 HEADINGS = ("#", "text", "kept", "own token", "draft ms", "verify ms", "other ms", "tok/s")
@@ -62,7 +62,9 @@ class StepsScreen(PlaceScreen[None]):
     def shown(self) -> list[Step]:
         """The steps in the table."""
         steps = self._record.steps
-        return [step for step in steps if step.accepted < step.drafted] if self._only_wrong else steps
+        if not self._only_wrong:
+            return steps
+        return [step for step in steps if own_origin(step, self._pieces.get(step.index, [])) == "correction"]
 
     def _fill(self) -> None:
         if not self._table.columns:
@@ -88,7 +90,7 @@ class StepsScreen(PlaceScreen[None]):
         whole = step.draft_s + step.verify_s + step.bridge_s + step.other_s
         own = next((visible(piece) for piece in reversed(pieces) if piece.position == 0), "")
         kept = Text(f"{step.accepted}/{step.drafted}" if step.drafted else "-")
-        if dropped := step.drafted - step.accepted:
+        if dropped := step.nodes - step.accepted:
             kept.append(f" ~{dropped}~", f"{variables['token-rejected']} strike")
         rate = f"{step.emitted / whole:.0f}" if whole > 0 else ""
         times = (step.draft_s, step.verify_s, step.bridge_s + step.other_s)
@@ -134,13 +136,13 @@ def visible(piece: Segment) -> str:
 
 def explain(step: Step, pieces: list[Segment]) -> Content:
     """What happened in a step, in words."""
-    own = own_origin(step)
-    dropped = step.drafted - step.accepted
+    own = own_origin(step, pieces)
+    dropped = step.nodes - step.accepted
     lines = [f"Step {step.index}: drafted {step.drafted}, kept {step.accepted}, emitted {step.emitted}"]
     if step.nodes > step.drafted:
         lines[0] += f"; a tree of {step.nodes} nodes, {step.drafted} deep"
     if dropped:
-        lines[0] += f"; {dropped} dropped from position {step.accepted + 1} on"
+        lines[0] += f"; {dropped} dropped" + (f" from position {step.accepted + 1} on" if step.nodes == step.drafted else "")
     lines.append(f"Target's own token: {own} ({WHERE_HELP[own]})" if step.emitted > step.accepted else "The reply ended inside the draft")
     times = [("draft", step.draft_s), ("verify", step.verify_s), ("bridge", step.bridge_s), ("other", step.other_s)]
     lines.append("Time: " + "  ".join(f"{name} {ms(seconds)} ms" for name, seconds in times if seconds or name != "bridge"))

@@ -37,7 +37,7 @@ def test_classes_follow_the_counts_of_the_verifier() -> None:
     record = Record()
     ids = iter(range(100))
     for index, (drafted, accepted) in enumerate(((3, 1), (3, 3), (0, 0), (4, 0)), start=1):
-        pieces = tuple(Segment("x", "plain", (next(ids),), 0, index) for _ in range(accepted + 1))
+        pieces = tuple(Segment("x", "kept", (next(ids),), 0, index) for _ in range(accepted + 1))
         record.add(step(index, accepted + 1, drafted, accepted, pieces))
     assert [(token.origin, token.position, token.step) for token in record.tokens()] == [
         ("kept", 1, 1), ("correction", 0, 1),
@@ -148,9 +148,9 @@ async def test_tokens_during_a_reply() -> None:
         await wait_for(pilot, lambda: "Paragraph 3" in world.shown())
         await pilot.press("ctrl+t")
         await wait_for(pilot, lambda: "Tokens:" in world.shown())
-        await wait_for(pilot, lambda: "Paragraph 20" in world.shown().replace("|", ""))
+        await wait_for(pilot, lambda: "Paragraph 20" in world.replies[0].record.text, 60.0)
         drawn = len(world.replies[0]._markdown.source)
-        await wait_for(pilot, lambda: "Paragraph 30" in world.shown().replace("|", ""))
+        await wait_for(pilot, lambda: "Paragraph 30" in world.replies[0].record.text, 60.0)
         assert len(world.replies[0]._markdown.source) == drawn  # the hidden view draws nothing
         await wait_for(pilot, lambda: not world.screen.situation.generating, 60.0)
         await wait_for(pilot, lambda: "Paragraph 59" in world.shown().replace("|", ""))
