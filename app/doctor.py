@@ -42,7 +42,7 @@ CHILD = """
 import json, os
 os.environ["HF_HUB_OFFLINE"] = "1"
 found = {"torch": None, "cuda_build": None, "cuda": False, "cuda_error": "", "mps": False, "devices": []}
-found |= {"bitsandbytes": False, "errors": []}
+found |= {"bitsandbytes": False, "kernels": None, "errors": []}
 try:
     import torch
     found["torch"], found["cuda_build"] = torch.__version__, torch.version.cuda
@@ -66,6 +66,11 @@ else:
         found["bitsandbytes"] = True
     except Exception as error:
         found["errors"].append(f"bitsandbytes cannot be imported: {type(error).__name__}: {error}")
+    try:
+        from engine.kernels.machine import machine
+        found["kernels"] = machine().isa.name if machine() else None
+    except Exception as error:
+        found["errors"].append(f"the kernels for this CPU cannot be made: {type(error).__name__}: {error}")
 print(json.dumps(found))
 """
 
@@ -88,7 +93,7 @@ def examine() -> dict[str, Any]:
         "hardware": asdict(machine),
         "versions": versions(),
         "torch": torch_facts,
-        "possible": possible(machine, torch_facts),
+        "possible": possible(torch_facts),
         "install": install(machine, torch_facts),
         "places": [place(*named) for named in _places()],
     }
@@ -104,6 +109,7 @@ def ask_child() -> dict[str, Any]:
         "mps": False,
         "devices": [],
         "bitsandbytes": False,
+        "kernels": None,
     }
     try:
         child = subprocess.run(
@@ -116,14 +122,14 @@ def ask_child() -> dict[str, Any]:
         return empty | {"errors": ["the process that imports torch crashed"]}
 
 
-def possible(machine: Hardware, facts: dict[str, Any]) -> dict[str, bool]:
+def possible(facts: dict[str, Any]) -> dict[str, bool]:
     """What this machine can do with what is installed. `nf4` means 4-bit weights at useful speed."""
     ok = facts["torch"] is not None
     return {
         "cpu": ok,
         "cuda": bool(facts["cuda"]),
         "mps": bool(facts["mps"]),
-        "nf4": ok and bool(facts["bitsandbytes"]) and (bool(facts["cuda"]) or (machine.fast_4bit and not facts["mps"])),
+        "nf4": ok and (bool(facts["bitsandbytes"]) if facts["cuda"] else bool(facts["kernels"]) and not facts["mps"]),
         "bf16": ok,
         "int8": ok,
     }
@@ -204,6 +210,7 @@ def words(facts: dict[str, Any]) -> str:
         *(f"  {name:16} {version or 'not installed'}" for name, version in facts["versions"].items()),
     ]
     if torch_facts["torch"]:
+        lines.append(f"  {'CPU kernels':16} {torch_facts['kernels'] or 'none for this processor'}")
         lines.append(f"  {'torch is built for':16} {'CUDA ' + torch_facts['cuda_build'] if torch_facts['cuda_build'] else 'the CPU'}")
     lines += ["", "POSSIBLE", *(f"  {'yes' if can[key] else 'no ':4} {text}" for key, text in CAN.items()), "", "TO INSTALL"]
     for advice in facts["install"]:
