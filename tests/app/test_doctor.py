@@ -74,7 +74,6 @@ def test_missing_packages_are_named_with_the_command() -> None:
         (FACTS | {"kernels": "avx2", "bitsandbytes": False}, {"cpu", "bf16", "int8", "nf4"}),
         (FACTS | {"cuda": True, "bitsandbytes": False}, {"cpu", "bf16", "int8", "cuda"}),
         (FACTS | {"cuda": True}, {"cpu", "bf16", "int8", "nf4", "cuda"}),
-        (FACTS, {"cpu", "bf16", "int8"}),
         (FACTS | {"mps": True}, {"cpu", "bf16", "int8", "mps"}),
         (FACTS | {"torch": None, "kernels": "avx2"}, set()),
     ],
