@@ -86,11 +86,9 @@ class Model:
             x = layer.down(middle, self._gate, x) if after_mlp is None else x + after_mlp(layer.down(middle, self._gate))
         exported = [inputs[i] for i in needs.taps]
         if needs.final:
-            final = self._norm(x)
-            exported.append(final)
-            logits = None if head_rows is None else self.head(final[head_rows])
-        else:
-            logits = None if head_rows is None else self.head(x[head_rows], self._norm)
+            exported.append(self._norm(x))
+        # the head works out its norm itself, whatever is exported: logits have the same bits with any drafter
+        logits = None if head_rows is None else self.head(x[head_rows], self._norm)
         taps = None if not exported else exported[0] if len(exported) == 1 else torch.cat(exported, dim=-1)
         return logits, taps
 

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.decoder import linear
-from engine.decoder.front import RmsNorm
+from engine.decoder.front import Gate, RmsNorm
 from engine.decoder.linear import Linear
 from engine.decoder.rope import rotate_
 from engine.drafters.heads.specs import HeadSpec
@@ -21,6 +21,7 @@ from engine.errors import EngineError
 
 BLOCK = 1 << 22  # weights that are in memory at once while packing
 GROW = 512
+SILU = Gate("silu")
 
 
 class Maker:
@@ -176,9 +177,8 @@ class Layer:
         q = qkv[:, :heads].view(rows, kv_heads, heads // kv_heads, self._dim).permute(2, 1, 0, 3)  # (G, Hkv, M, D)
         k, v = (part[:, : at + rows].expand(q.shape[0], -1, -1, -1) for part in (slots[:kv_heads], slots[kv_heads:]))
         seen = F.scaled_dot_product_attention(q, k, v, attn_mask=mask.expand(*q.shape[:2], -1, -1), scale=self._dim**-0.5)
-        x = residual + self._o(seen.permute(2, 1, 0, 3).reshape(rows, heads * self._dim))
-        gate, up = self._gate_up(self._norm(x)).chunk(2, dim=-1)
-        return x + self._down(F.silu(gate).mul_(up))
+        x = self._o(seen.permute(2, 1, 0, 3).reshape(rows, heads * self._dim), add=residual)
+        return self._down(self._gate_up(x, self._norm), SILU, x)
 
 
 def causal(length: int, rows: int, device: torch.device, dtype: torch.dtype) -> Tensor:
