@@ -64,22 +64,35 @@ class Line:
 
     def follow(self, data: bytes) -> list[int]:
         """The ids that this model would write for `data` behind the line, as far as the characters are whole."""
+        found = self._behind(data)
+        if found is None:  # a token reaches over the end of the line: go on from there
+            return self._encode(data[: self._whole(data)])
+        return found
+
+    def joined(self, data: bytes) -> list[int]:
+        """The same where the line and `data` meet between two tokens, and `data` ends with a character; else nothing."""
+        return (self._behind(data) or []) if self._whole(data) == len(data) else []
+
+    def _whole(self, data: bytes) -> int:
+        """Length of the part of `data` that ends a character behind the line."""
+        before = bytes(self.text[-3:])
+        return max(0, Codec.whole(before + data) - len(before))
+
+    def _behind(self, data: bytes) -> list[int] | None:
+        """Ids behind the line; None where a token reaches over its end."""
+        data = data[: self._whole(data)]
+        if not data:
+            return []
         if not self.ends:
-            return self._encode(self.lead + data[: Codec.whole(data)]) if Codec.whole(data) else []
+            return self._encode(self.lead + data)
         first = safe_start(self.text, self.ends)
         known = bytes(self.text[self.ends[first - 1] if first else 0 :])
-        text = known + data
-        text = text[: Codec.whole(text)]
-        if len(text) <= len(known):
-            return []
-        ids = self._encode(text)
+        ids = self._encode(known + data)
         at = done = 0
         while at < len(known) and done < len(ids):
             at += len(self.codec.spell(ids[done : done + 1]))
             done += 1
-        if at <= len(known):
-            return ids[done:]
-        return self._encode(text[len(known) :])  # a token reaches over the end of the line: go on from there
+        return ids[done:] if at <= len(known) else None
 
     def _encode(self, text: bytes) -> list[int]:
         self.encoded += len(text)
@@ -179,6 +192,15 @@ class Follower:
         self.ids.append(token)
         self.drafted += self._codec.spell((token,))
         self._ends.append((self._ends[-1] if self._ends else 0) + len(self._codec.spell((token,))))
+
+    def swap(self, token: int) -> None:
+        """The last id gives way to a longer one that begins with its bytes; what that has more is drafted."""
+        last = self._codec.spell(self.ids[-1:])
+        del self.ids[-1], self._ends[-1]
+        self._settled = min(self._settled, len(self.ids))
+        self.changed = min(self.changed, len(self.ids))
+        self.put(token)
+        self.drafted = self.drafted.removeprefix(last)
 
     @property
     def news(self) -> bytes:

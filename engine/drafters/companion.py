@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from time import perf_counter
 
 import torch
 from torch import Tensor
 
 from engine.bridge.align import Follower
+from engine.bridge.beginnings import Beginnings
 from engine.bridge.codec import Codec
 from engine.decoder.target import LeanTarget
 from engine.drafters.model import CATCH_UP, common
@@ -44,6 +46,11 @@ class Companion:
         self._held: list[int] = []  # what the cache holds
         self._counted = 0  # followed ids that `own` has seen
         self._ends = torch.tensor(sorted(drafter.table.ends), dtype=torch.int64)
+
+    @cached_property
+    def beginnings(self) -> Beginnings:
+        """The drafter's tokens by how they begin."""
+        return Beginnings(self.drafter.table)
 
     def begin(self, ctx: Context) -> None:
         """Another reply, or the same from the middle: read the prompt and what was said so far. Raises EngineError from the template."""
@@ -82,23 +89,44 @@ class Companion:
             return False
         self.own.see(follower.ids[min(self._counted, follower.changed) :])
         self._counted = len(follower.ids)
-        self._back_to(min(len(self._held), len(self._prompt) + follower.changed, total - 1))
+        unread = 2 if follower.ids else 1  # the last token is asked about, see `around`
+        self._back_to(min(len(self._held), len(self._prompt) + follower.changed, total - unread))
         follower.changed = len(follower.ids)
         missing = self._missing()
         if len(missing) > CATCH_UP:
-            self._read(ctx, missing[:-1])
+            self._read(ctx, missing[:-unread])
         return not ctx.cancelled()
 
     def logits(self) -> Tensor:
         """Logits (D,) of the token behind everything that is followed and drafted. Raises NotFinite."""
         missing = self._missing()
-        logits = self.runner.next(self._known(missing))[0]
+        logits = self.runner.next(self._known(missing))
         self._held += missing
+        return self._checked(logits)[0]
+
+    def around(self) -> tuple[Tensor | None, Tensor]:
+        """Logits (D,) before and behind the last id of the reply, right after `align`; before the first id there are none. One pass."""
+        if not self.follower.ids:
+            return None, self.logits()
+        missing = self._missing()
+        logits = self.runner.verify(torch.tensor(self._known(missing)), tuple(range(len(missing) - 1)))[-2:]
+        self.runner.keep(tuple(range(len(missing))))
+        self._held += missing
+        before, behind = self._checked(logits)
+        return before, behind
+
+    def _checked(self, logits: Tensor) -> Tensor:
+        """logits (n, D) without the ends of turn that are masked."""
         if self.silenced:
-            logits = logits.index_fill(0, self._ends.to(logits.device), -torch.inf)
-        if not torch.isfinite(logits.max()):
+            logits = logits.index_fill(1, self._ends.to(logits.device), -torch.inf)
+        if not torch.isfinite(logits.max(dim=-1).values).all():
             raise NotFinite
         return logits
+
+    def swap(self, token: int) -> None:
+        """The last id of the reply, read by `around`, gives way to a longer one, which is drafted."""
+        self._back_to(len(self._held) - 1)
+        self.follower.swap(token)
 
     def fan(self, paths: list[tuple[int, ...]]) -> list[Tensor]:
         """Logits (D,) behind each of some paths of ids that could come next; every path's beginning is among them, shorter ones first.
@@ -109,11 +137,7 @@ class Companion:
         tokens = torch.tensor(self._known([root, *(path[-1] for path in paths)]))
         logits = self.runner.verify(tokens, tuple(rows[path[:-1]] for path in paths))[1:]
         self.runner.keep((0,))
-        if self.silenced:
-            logits = logits.index_fill(1, self._ends.to(logits.device), -torch.inf)
-        if not torch.isfinite(logits.max(dim=-1).values).all():
-            raise NotFinite
-        return list(logits)
+        return list(self._checked(logits))
 
     def put(self, token: int) -> None:
         """Draft an id; the next call of `logits` reads it."""

@@ -7,13 +7,20 @@ the drafter still writes what it finds likeliest: p(best) is the most that a dra
 
 from __future__ import annotations
 
+import string
+
+from torch import Tensor
+
 from engine.bridge.align import DRAFT_BYTES, TRANSLATE_BYTES, WINDOW_BYTES
 from engine.bridge.codec import Codec
 from engine.drafters.companion import Companion
 from engine.drafters.cross import Drafted
+from engine.drafters.opening import likeliest, reopen
 from engine.speculation import noise
 from engine.speculation.draft import Context
 from engine.speculation.sampling import Picker, Row
+
+_SIGNS = frozenset(bytes([b]) for b in (string.punctuation + " ").encode())
 
 
 class Slem:
@@ -33,28 +40,52 @@ class Slem:
         path: list[int] = []
         end: int | None = None
         tokens: list[int] = []
-        missing = budget
-        while missing > 0 and not ctx.cancelled():
-            stopped = False
+        logits: Tensor | None = None
+        if not follower.held:
+            logits = reopen(side)[1]
+        elif not self._inside(side):
+            return Drafted([])
+        extended, stopped = False, side.room() <= 0
+        missing = budget - len(follower.drafted[:1])
+        while not stopped and not ctx.cancelled():
             for _ in range(missing):
-                token = picker.pick(side.logits()[None], [Row(ctx.next_index + len(path), tuple(path))], noise.PROPOSE)[0]
+                logits = side.logits() if logits is None else logits
+                token = picker.pick(logits[None], [Row(ctx.next_index + len(path), tuple(path))], noise.PROPOSE)[0]
                 data = side.drafter.table.tokens[token]
-                if data is None or len(follower.drafted) + len(data) > DRAFT_BYTES:
+                stopped = data is None or len(follower.drafted) + len(data) > DRAFT_BYTES
+                if stopped:
                     end = self._ends.get(token) if data is None else None
-                    stopped = True
                     break
                 side.put(token)
                 path.append(token)
-                if side.room() <= 0:
-                    stopped = True
+                logits = None
+                if stopped := side.room() <= 0:
                     break
             with side.translating():
                 tokens = follower.candidates(end is not None)
-            missing = budget - len(tokens)
             if stopped or follower.encoded - before + WINDOW_BYTES + len(follower.drafted) + missing > TRANSLATE_BYTES:
+                break
+            missing = budget - len(tokens)
+            if missing == 0 and not extended and is_open(follower.drafted):
+                missing, extended = 1, True
+            if missing <= 0:
                 break
         tokens = tokens[:budget]
         begun = Codec.whole(follower.news) < len(follower.news) or (follower.held and not follower.news)
         if end is None or len(tokens) == budget or begun:  # no turn ends inside a character
             return Drafted(tokens)
         return Drafted([*tokens, end], end=len(tokens))
+
+    def _inside(self, side: Companion) -> bool:
+        """Begin with a token that goes on with the character which the reply has begun; False where there is none."""
+        logits = side.logits()
+        with side.translating():
+            token = likeliest(logits, side.beginnings.of(side.follower.held))
+        if token is not None:
+            side.put(token)
+        return token is not None
+
+
+def is_open(data: bytes) -> bool:
+    """Whether what begins with these last bytes is often one token with them: `_` before a name, a space before a word."""
+    return data[-1:] in _SIGNS

@@ -4,6 +4,9 @@
 that the target lacks stands for its first target piece, whose law ψ is the sum over all drafter tokens that begin with it; the remaining
 pieces follow as certain tokens, because the drafter's token is known by then. Laws are in target ids under the target's own filters, so
 in the exact-seed rule the piece is drawn by the very noise that the target will use in its place.
+
+The ratio rule tests these laws, so the pieces stand as they were drawn. The exact-seed rule asks for no law: there `pf` hands over what the
+target's encoder makes of the drawn text (`_` and `name` are one token for many targets).
 """
 
 from __future__ import annotations
@@ -12,13 +15,15 @@ from typing import Literal
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from engine.bridge.align import DRAFT_BYTES
+from engine.bridge.align import DRAFT_BYTES, TRANSLATE_BYTES, WINDOW_BYTES
 from engine.bridge.maps import VocabularyMap
 from engine.drafters.companion import Companion
 from engine.drafters.cross import Drafted
 from engine.drafters.law import draw, filtered, joined, near, share
-from engine.drafters.slem import Slem
+from engine.drafters.opening import reopen
+from engine.drafters.slem import Slem, is_open
 from engine.speculation import noise
 from engine.speculation.draft import Context, Law
 
@@ -42,12 +47,16 @@ class Tli:
         """Draw token by token until `budget` target ids are there."""
         if not side.follower.plain:
             return self._text.draft(side, ctx, budget)
-        tokens: list[int] = []
-        laws: list[Law] = []
+        if self.name == "tli":
+            return self._pieces(side, ctx, budget, [], None)
+        tokens, ahead = reopen(side)
+        return self._pieces(side, ctx, budget, tokens, ahead) if ctx.with_laws else self._spelled(side, ctx, budget, tokens, ahead)
+
+    def _pieces(self, side: Companion, ctx: Context, budget: int, tokens: list[int], ahead: Tensor | None) -> Drafted:
+        """Each drawn token by its pieces, with the law of the first. `tokens` stand already, `ahead` are the logits behind them."""
+        laws: list[Law] = [None] * len(tokens)
         while len(tokens) < budget and side.room() > 0 and not ctx.cancelled():
-            logits = side.logits()
-            with side.translating():
-                drawn = self._draw(*near(logits, ctx.picker.filters), ctx, tokens)
+            drawn, ahead = self._draw(side, ahead, ctx, tokens), None
             if drawn is None:
                 break
             token, piece, law = drawn
@@ -63,8 +72,42 @@ class Tli:
             side.put(token)
         return Drafted(tokens[:budget], laws[:budget])
 
-    def _draw(self, ids: np.ndarray, values: np.ndarray, ctx: Context, path: list[int]) -> tuple[int, int, torch.Tensor | None] | None:
-        """One drafter id, its first target piece and, where wanted, the piece's law (V,)."""
+    def _spelled(self, side: Companion, ctx: Context, budget: int, tokens: list[int], ahead: Tensor | None) -> Drafted:
+        """All drawn tokens by their text."""
+        follower, before = side.follower, side.follower.encoded
+        end: int | None = None
+        extended = False
+        while len(tokens) < budget + extended and end is None and side.room() > 0 and not ctx.cancelled():
+            drawn, ahead = self._draw(side, ahead, ctx, tokens), None
+            if drawn is None:
+                break
+            token, piece, _ = drawn
+            data = side.drafter.table.tokens[token]
+            if data is None:
+                end = piece
+            elif len(follower.drafted) + len(data) > DRAFT_BYTES:
+                break
+            else:
+                joins = is_open(follower.drafted)
+                side.put(token)
+                tokens = [*tokens, piece, *self._rest.get(token, ())]
+                if joins and follower.encoded - before + WINDOW_BYTES + len(follower.drafted) < TRANSLATE_BYTES // 2:
+                    with side.translating():
+                        tokens = follower.candidates(ended=True)  # the place of the next in the reply
+                extended = len(tokens) >= budget and is_open(data)
+        with side.translating():
+            tokens = follower.candidates(end is not None)[:budget]
+        if end is None or len(tokens) == budget:
+            return Drafted(tokens)
+        return Drafted([*tokens, end], end=len(tokens))
+
+    def _draw(self, side: Companion, ahead: Tensor | None, ctx: Context, path: list[int]) -> tuple[int, int, Tensor | None] | None:
+        """One drafter id, its first target piece and, where wanted, the piece's law (V,). None where little can be said."""
+        logits = side.logits() if ahead is None else ahead
+        with side.translating():
+            return self._drawn(*near(logits, ctx.picker.filters), ctx, path)
+
+    def _drawn(self, ids: np.ndarray, values: np.ndarray, ctx: Context, path: list[int]) -> tuple[int, int, Tensor | None] | None:
         filters, seed, at = ctx.picker.filters, ctx.picker.seed, ctx.next_index + len(path)
         temperature = 1.0 if filters.greedy else filters.temperature
         weights = np.exp((values - values.max()) / temperature)
