@@ -13,15 +13,13 @@ from tokenizers import Tokenizer as Backend
 from transformers import PreTrainedTokenizerFast
 
 from engine.bridge.codec import Codec
-from engine.bridge.maps import VocabularyMap, vocabulary_map
+from engine.bridge.maps import vocabulary_map
 from engine.decoder.linear import Dense
 from engine.decoder.target import LeanTarget
 from engine.decoder.tokenizer import Tokenizer
+from engine.drafters.bridged import made
 from engine.drafters.companion import Companion
 from engine.drafters.cross import Cross, Method
-from engine.drafters.slem import Slem
-from engine.drafters.slrs import Slrs
-from engine.drafters.tli import Tli
 from engine.protocol import Done, Event, Generate, Message, Notice, Sampling, Step
 from engine.session import Session
 from engine.speculation.control import Controller
@@ -115,26 +113,28 @@ def of(codec_of: tuple[Any, ...]) -> tuple[Tokenizer, Codec]:
     return make(*arguments), codec(make, *arguments)
 
 
-def model(seed: int, side: Codec, window: int | None = None, context: int = 400, dtype: torch.dtype = torch.float64) -> LeanTarget:
-    """A tiny random model with the rows of a codec."""
-    return tiny_target(seed, tiny_config(len(side.table.tokens), window), context, dtype)
-
-
-def renumbered(seed: int, side: Codec, order: Sequence[int], **more: Any) -> LeanTarget:
-    """The same model for other ids: row i stands where `order[i]` says."""
-    made = model(seed, side, **more)
-    weights = made.model.weights
-    back = torch.argsort(torch.tensor(order))
+def model(seed: int, side: Codec, window: int | None = None, context: int = 400, plain: bool = False) -> LeanTarget:
+    """A tiny random model with the rows of a codec; a `plain` one writes small letters and spaces, and ends its turn now and then."""
+    plainly = tiny_target(seed, tiny_config(len(side.table.tokens), window), context)
+    if not plain:
+        return plainly
+    bias = [0.0 if token is not None and all(b in b"abcdefghijklmnopqrstuvwxyz " for b in token) else -40.0 for token in side.table.tokens]
+    for end in side.table.ends:
+        bias[end] = -2.0
+    weights = plainly.model.weights
     assert isinstance(weights.head, Dense)
-    renamed = replace(weights, embed=weights.embed[back], head=Dense(weights.head._weight[back], None))
-    return LeanTarget(renamed, made.context)
+    return LeanTarget(replace(weights, head=Dense(weights.head._weight, torch.tensor(bias, dtype=torch.float64))), context)
 
 
-def method(name: str, maps: VocabularyMap) -> Method:
-    """A method by its name."""
-    return {"slem": lambda: Slem(maps.ends), "tli": lambda: Tli("tli", maps), "pf": lambda: Tli("pf", maps), "slrs": lambda: Slrs(maps)}[
-        name
-    ]()
+def renumbered(model: LeanTarget, shift: int, size: int) -> LeanTarget:
+    """The same model for `shuffled` ids."""
+    weights = model.model.weights
+    n = len(weights.embed)
+    rows = torch.tensor([(i - shift) % size if i < size else i for i in range(n)])
+    head = weights.head
+    assert isinstance(head, Dense)
+    bias = head._bias[rows] if head._bias is not None else None
+    return LeanTarget(replace(weights, embed=weights.embed[rows], head=Dense(head._weight[rows], bias)), model.context)
 
 
 def cross(
@@ -148,8 +148,8 @@ def cross(
         return tokenizer.render(question.messages, question.carry_on)
 
     maps = vocabulary_map(target, drafter)
-    one = how if not isinstance(how, str) else method("slem" if how == "auto" else how, maps)
-    two = method("pf", maps) if how == "auto" else one
+    one = how if not isinstance(how, str) else made("slem" if how == "auto" else how, maps)
+    two = made("pf", maps) if how == "auto" else one
     return Cross(name, Companion(runner, render, target, drafter), one, two, Filters(usual))
 
 

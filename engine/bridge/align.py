@@ -177,12 +177,11 @@ class Follower:
                 ids.append(i)
                 at += len(self._codec.spell((i,)))
                 ends.append(at)
-            if at < stop:
-                at += 1
-                while at < stop and data[len(data) - (stop - at)] & 0xC0 == 0x80:
-                    at += 1
-                if ends:
-                    ends[-1] = at
+            skipped = at
+            while at < stop and (at == skipped or not self._codec.pieces(_character(data, at - stop))):
+                at += len(_character(data, at - stop))
+            if ends:
+                ends[-1] = at
         return ids, ends
 
     def put(self, token: int) -> None:
@@ -216,3 +215,12 @@ class Follower:
         if not ended and ids and not self.line.codec.spell(ids[-1:]).strip(b" "):
             ids.pop()
         return ids
+
+
+def _character(data: bytes, at: int) -> bytes:
+    """The character that begins at `at`, which is counted from the end."""
+    at += len(data)
+    stop = at + 1
+    while stop < len(data) and data[stop] & 0xC0 == 0x80:
+        stop += 1
+    return data[at:stop]
