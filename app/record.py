@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from engine.protocol import Done, Origin, Segment, Step
+from engine.stats import Tally
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class Record:
         self.steps: list[Step] = []
         self.segments: list[Segment] = []
         self._ended = False
+        self._stopped = False  # a stop id ended it
 
     def __bool__(self) -> bool:
         return bool(self.segments)
@@ -43,7 +45,17 @@ class Record:
         """The pieces that were still held back."""
         if not self._ended:
             self._ended = True
+            self._stopped = done.stop_id is not None
             self.segments += done.tail
+
+    def tally(self) -> Tally:
+        """The numbers of the reply, by their definitions."""
+        tally = Tally()
+        for step in self.steps:
+            tally.add(step)
+        if self._stopped:
+            tally.stopped()
+        return tally
 
     @property
     def text(self) -> str:

@@ -227,7 +227,7 @@ class ChatScreen(ChatCommands):
 
     def _arguments(self, name: str) -> list[tuple[str, str]]:
         """What can follow a command; looked up once per command line."""
-        if name in ("draft", "model") and name not in self._choices:
+        if name in ("draft", "model", "downloads") and name not in self._choices:
             try:
                 catalog = self.surroundings.catalog()
                 drafters = name == "draft"
@@ -238,6 +238,8 @@ class ChatScreen(ChatCommands):
                 )
             except EngineError:  # said in full when the command is sent
                 self._choices[name] = []
+        if name == "theme":
+            return [(theme, "") for theme in sorted(self.app.available_themes)]
         if name == "preset":
             return [(f"{word} {known}", "") for word in ("use", "delete") for known in self.preset_names]
         return self._choices.get(name) or WORDS.get(name, [])

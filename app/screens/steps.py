@@ -34,9 +34,8 @@ class StepsScreen(PlaceScreen[None]):
     """
 
     def __init__(self, record: Record, target: str) -> None:
-        tokens = sum(step.emitted for step in record.steps)
-        tau = tokens / len(record.steps) if record.steps else 0.0
-        fact = f"{len(record.steps):,} steps · {tokens:,} tokens · {tau:.2f} tok/step"
+        tally = record.tally()
+        fact = f"{tally.steps:,} steps · {tally.emitted:,} tokens · τ {tally.tau:.2f}"
         super().__init__(f"Steps of the last reply · {target}", fact)
         self._record = record
         self._pieces = pieces_by_step(record)

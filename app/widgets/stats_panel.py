@@ -17,6 +17,7 @@ from engine.protocol import Ready
 from engine.stats import Stats
 
 WIDTH = 34  # columns beside the transcript, frame included
+FEWEST = 4  # samples that make a line
 POSITIONS = 8  # more are summed up in words
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 LEVELS = "▁▂▃▄▅▆▇█"
@@ -97,7 +98,7 @@ def _speed(overlay: Overlay, width: int, long: bool) -> Block:
     if now.speedup is not None and now.average is not None:
         kind = "measured" if now.measured else "est."
         rows.append(Content(f" {now.speedup:.2f}x plain {now.average / now.speedup:.1f} ({kind})"))
-    if overlay.rates:
+    if len(overlay.rates) >= FEWEST:
         shown = overlay.rates[-4 * (width - 2) :]
         rows.append(Content(f" {sparkline(shown, width - 12)} last {len(shown) * RATE_S:.0f} s"))
     rows = rows or [Content.styled(" nothing written yet", "dim")]

@@ -42,7 +42,7 @@ async def test_rows_are_the_steps() -> None:
     async with app.run_test(size=(100, 24)) as pilot:
         await wait_for(pilot, lambda: "Step 1: drafted 4, kept 4" in shown(app))
         text = shown(app)
-        assert "4 steps · 12 tokens · 3.00 tok/step" in text
+        assert "4 steps · 12 tokens · τ 3.00" in text
         rows = [row.split() for row in text.split("\n") if row.strip()[:1].isdigit()]
         assert [row[0] for row in rows] == ["1", "2", "3", "4"]
         assert "4/4" in rows[0]
