@@ -98,6 +98,7 @@ def _chart(name: str, bars: Sequence[Bar], y: int, mark: float | None, most: flo
             ends = " ".join(f"M{x:.1f} {middle - 4} v8" for x in (low, high))
             parts.append(f'<path d="M{low:.1f} {middle} H{high:.1f} {ends}" stroke="#222222" fill="none"/>')
             end = max(end, bar.high)
+        end = max(end, mark) if mark is not None else end  # beside the line, not on it
         parts.append(_text(LEFT + end * scale + 6, y + 16, bar.label))
         y += ROW
     if mark is not None:

@@ -90,7 +90,7 @@ def as_markdown(report: Report) -> str:
         ]
     if agreement := report.get("agreement"):
         parts += [f"## Same text?\n\n{agreement['text']}\n"]
-    how = "± 95% and the brackets are bootstrap intervals over the prompts. Speed-up is against all plain runs together."
+    how = "± 95% and the ranges of speed-ups: bootstrap intervals over the prompts. Speed-up is against all plain runs together."
     return "\n".join([*parts, how, ""])
 
 

@@ -75,7 +75,8 @@ def tasks(report: Report, width: int) -> Lines:
         return []
     most = max(1.25, *(row["speedup_high"] or row["speedup"] for row in rows))
     numbers = 18 if width >= 90 else 8
-    name = 12 + 16
+    drafter = 24 if width >= 100 else 16
+    name = 13 + drafter
     cells = max(10, min(BAR_TO, width - 3 - name - numbers))
     scale = (cells - 1) / most
     axis = [" "] * cells
@@ -90,7 +91,7 @@ def tasks(report: Report, width: int) -> Lines:
         task = "" if row["task"] == before else row["task"]
         before = row["task"]
         text = interval(row) if numbers > 8 else f"{row['speedup']:.2f}x"
-        head = f"  {one_line(task, 11):<12}{one_line(row['drafter'], 15):<16}"
+        head = f"  {one_line(task, 12):<13}{one_line(row['drafter'], drafter - 1):<{drafter}}"
         lines.append(Content.assemble(head, *_whisker(row, cells, scale), f" {text}"))
     return lines
 
