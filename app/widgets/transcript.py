@@ -1,13 +1,12 @@
 """The scrolling list of messages. It follows new text only while it is at the end; scrolling up stops that, the end resumes it.
 
-Of a long conversation only a stretch is on the screen: `MOST` turns at most, and more come when a reader gets to its edge. A cursor
-walks over the messages while the list has the focus.
+Of a long conversation only a stretch is on the screen (`app.widgets.stretch`). A cursor walks over the messages while the list has
+the focus.
 """
 
 from __future__ import annotations
 
 from textual.app import ComposeResult
-from textual.containers import Vertical, VerticalScroll
 from textual.widget import Widget
 
 from app.commands import bindings
@@ -15,15 +14,13 @@ from app.tree import Attachment, Turn
 from app.widgets.exchange import Exchange
 from app.widgets.messages import UserMessage
 from app.widgets.reply import Reply
+from app.widgets.stretch import Stretch
 
 LIVE_REPLIES = 12  # drawn as live Markdown
 LIVE_CHARACTERS = 60_000
-OPENED, CHUNK, MOST = 12, 10, 40  # turns: at first, at a time, in all
-OPENED_CHARACTERS = 40_000  # at first
-EDGE = 3  # rows from the top or the end where more is fetched
 
 
-class Transcript(VerticalScroll):
+class Transcript(Stretch):
     """Messages, oldest first."""
 
     BINDINGS = bindings("transcript")
@@ -35,13 +32,8 @@ class Transcript(VerticalScroll):
 
     def __init__(self) -> None:
         super().__init__()
-        self._messages = Vertical()
-        self._turns: list[Turn] = []  # the whole conversation
-        self._first = 0  # the first of them that is on the screen
-        self._moving = False  # more is being fetched
-        self.unfolded = False  # thoughts of messages that come are shown
         self.mode = "end"  # where the view goes while a reply is written: end, start or off
-        self.current: UserMessage | Reply | None = None
+        self._rising: tuple[Exchange, int] | None = None  # a question on its way to the top, and where the view was left
 
     def compose(self) -> ComposeResult:
         yield self._messages
@@ -50,11 +42,6 @@ class Transcript(VerticalScroll):
         self.anchor()
 
     # --- what is shown -----------------------------------------------------------------------------------------------
-
-    @property
-    def exchanges(self) -> list[Exchange]:
-        """The turns on the screen."""
-        return [child for child in self._messages.children if isinstance(child, Exchange)]
 
     async def say(self, text: str, attached: tuple[Attachment, ...] = ()) -> Exchange:
         """The person's message, at the end."""
@@ -75,45 +62,21 @@ class Transcript(VerticalScroll):
             return
         self.release_anchor()
         if self.mode == "start":
-            self.call_after_refresh(self.scroll_to_widget, exchange, animate=False, top=True)
+            self._rising = (exchange, round(self.scroll_y))
+
+    def grown(self) -> None:
+        """A reply has become longer: its question goes up as far as there is room, until it is at the top or the reader scrolls."""
+        if self._rising is not None:
+            exchange, last = self._rising
+            top = exchange.virtual_region.y
+            y = min(top, round(self.max_scroll_y))
+            self._rising = (exchange, y) if y < top and round(self.scroll_y) == last else None
+            if round(self.scroll_y) == last:
+                self.scroll_to(y=y, animate=False, immediate=True)
 
     async def add(self, widget: Widget) -> None:
         """A note or a panel, at the end."""
         await self._messages.mount(widget)
-
-    async def open(self, turns: list[Turn], around: Turn | None = None) -> None:
-        """Show a conversation, at its end or around one turn."""
-        self.current = None
-        self._turns = turns
-        end = min(len(turns), turns.index(around) + OPENED // 2) if around is not None else len(turns)
-        self._first, size = end, 0
-        while self._first > 0 and end - self._first < OPENED and (size <= OPENED_CHARACTERS or self._first == end):
-            self._first -= 1
-            size += _size(turns[self._first])
-        with self.app.batch_update():
-            await self._messages.remove_children()
-            await self._messages.mount(*self._made(turns[self._first : end]))
-        if around is None:
-            self.follow()
-
-    async def show_from(self, turns: list[Turn]) -> None:
-        """The conversation has another course from some turn on: keep what is the same, replace the rest."""
-        shown = self.exchanges
-        same = 0
-        while same < len(shown) and self._first + same < len(turns) and _as_it_is(shown[same], turns[self._first + same]):
-            same += 1
-        if not same and turns and self._first:
-            await self.open(turns)
-            return
-        self._turns, self.current = turns, None
-        with self.app.batch_update():
-            if same < len(shown):
-                children = list(self._messages.children)
-                await self._messages.remove_children(children[children.index(shown[same]) :])
-            await self._messages.mount(*self._made(turns[self._first + same :][:MOST]))
-
-    def _made(self, turns: list[Turn]) -> list[Exchange]:
-        return [Exchange.of(turn, unfolded=self.unfolded) for turn in turns]
 
     async def clear(self) -> None:
         """Remove everything."""
@@ -129,68 +92,6 @@ class Transcript(VerticalScroll):
             if n and (n >= LIVE_REPLIES or characters > LIVE_CHARACTERS):
                 await reply.freeze()
 
-    # --- a stretch of a long conversation ----------------------------------------------------------------------------
-
-    @property
-    def _last(self) -> int:
-        """The turn behind the last one on the screen."""
-        return self._first + sum(exchange.turn is not None for exchange in self.exchanges)
-
-    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        super().watch_scroll_y(old_value, new_value)
-        if not self._moving and round(old_value) != round(new_value):
-            up = new_value < old_value
-            if (up and new_value < EDGE and self._first > 0) or (not up and self.below < EDGE and self._last < len(self._turns)):
-                self._moving = True
-                self.call_later(self._fetch, up)
-
-    async def _fetch(self, up: bool) -> None:
-        """More turns at one edge, fewer at the other; what is looked at stays in its place."""
-        try:
-            shown = self.exchanges
-            mark = shown[0] if up else shown[-1]
-            before = mark.virtual_region.y - round(self.scroll_y)
-            with self.app.batch_update():
-                if up:
-                    first = max(0, self._first - CHUNK)
-                    await self._messages.mount(*self._made(self._turns[first : self._first]), before=0)
-                    self._first = first
-                    await self._trim(shown[max(0, MOST - CHUNK) :])
-                else:
-                    await self._messages.mount(*self._made(self._turns[self._last :][:CHUNK]))
-                    extra = shown[: max(0, len(self.exchanges) - MOST)]
-                    await self._trim(extra)
-                    self._first += len(extra)
-            self.call_after_refresh(self._settle, mark, before)
-        except BaseException:
-            self._moving = False
-            raise
-
-    async def _trim(self, exchanges: list[Exchange]) -> None:
-        """Take turns off the screen, with the notes behind each; never one that is being answered."""
-        keep = {
-            exchange for exchange in exchanges if exchange.turn is None or (exchange.reply is not None and exchange.reply.version is None)
-        }
-        if keep:
-            return
-        gone: list[Widget] = []
-        taking = False
-        for child in self._messages.children:
-            taking = child in exchanges if isinstance(child, Exchange) else taking
-            if taking:
-                gone.append(child)
-        await self._messages.remove_children(gone)
-
-    def _settle(self, mark: Exchange, before: int) -> None:
-        if mark.parent is not None:
-            self.scroll_to(y=mark.virtual_region.y - before, animate=False, immediate=True)
-        self._moving = False
-
-    async def to_end(self) -> None:
-        """Have the last turns on the screen."""
-        if self._last < len(self._turns):
-            await self.open(self._turns)
-
     # --- following ---------------------------------------------------------------------------------------------------
 
     def follow(self) -> None:
@@ -198,11 +99,6 @@ class Transcript(VerticalScroll):
         if self._last < len(self._turns):
             self.call_later(self.to_end)
         self.anchor()
-
-    @property
-    def below(self) -> int:
-        """Rows below the view."""
-        return max(0, round(self.max_scroll_y - self.scroll_y))
 
     def action_page_up(self) -> None:
         if self.max_scroll_y:  # else the end would be lost though nothing can move
@@ -244,8 +140,13 @@ class Transcript(VerticalScroll):
         if scroll:
             self.scroll_to_widget(place, animate=False, top=place.size.height >= self.size.height)
 
-    def to_row(self, reply: Reply, offset: int) -> None:
-        """Scroll to a character of a reply."""
+    def to_row(self, reply: Reply, offset: int, tries: int = 20) -> None:
+        """Scroll to a character of a reply, as soon as it has a place."""
+        if not reply.is_attached or (not reply.size.height and not tries):
+            return
+        if not reply.size.height:
+            self.call_after_refresh(self.to_row, reply, offset, tries - 1)
+            return
         self.scroll_to(y=max(0, self._top(reply) + reply.row_of(offset) - self.size.height // 3), animate=False)
 
     async def move(self, by: int) -> None:
@@ -264,25 +165,8 @@ class Transcript(VerticalScroll):
         at = places.index(self.current) if self.current in places else at
         self.point(places[max(0, min(len(places) - 1, at + by))])
 
-    async def reveal(self, turn: Turn) -> Exchange | None:
-        """Have a turn on the screen; None when it is not part of the conversation."""
-        if turn not in self._turns:
-            return None
-        if not self._first <= self._turns.index(turn) < self._last:
-            await self.open(self._turns, turn)
-        return next((exchange for exchange in self.exchanges if exchange.turn is turn), None)
-
     @property
     def exchange(self) -> Exchange | None:
         """The turn under the cursor."""
         parent = self.current.parent if self.current is not None else None
         return parent if isinstance(parent, Exchange) else None
-
-
-def _size(turn: Turn) -> int:
-    return len(turn.prompt) + (len(turn.answer.text) if turn.answer is not None else 0)
-
-
-def _as_it_is(exchange: Exchange, turn: Turn) -> bool:
-    shown = exchange.reply.version if exchange.reply is not None else None
-    return exchange.turn is turn and shown is turn.answer
