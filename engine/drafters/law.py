@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from engine.speculation import noise
+from engine.speculation.draft import Context
 from engine.speculation.sampling import Filters, Picker, Row
 
 NEAR = 12.0  # in units of the temperature: what is further below the best is left out
@@ -47,6 +48,12 @@ def draw(law: np.ndarray, ids: np.ndarray, seed: int, index: int, stream: int) -
     """Place of one draw from a law (n,) of ids (n,)."""
     with np.errstate(divide="ignore"):
         return int(np.argmax(np.log(law) + noise.gumbel(seed, index, ids, stream)))
+
+
+def fresh(ctx: Context) -> int:
+    """Seed of one step's draws under the ratio rule. What an earlier step drew and nobody tested is not drawn from again: an end of turn
+    among it has made that draft shorter, and what follows from that must not know the next draws."""
+    return noise.key(ctx.picker.seed, ctx.next_index, noise.PROPOSE)
 
 
 def share(law: np.ndarray, u: float) -> int:

@@ -22,7 +22,7 @@ from engine.bridge.align import DRAFT_BYTES, Line
 from engine.bridge.maps import VocabularyMap
 from engine.drafters.companion import Companion
 from engine.drafters.cross import Drafted
-from engine.drafters.law import draw, filtered, near
+from engine.drafters.law import draw, filtered, fresh, near
 from engine.drafters.slem import Slem
 from engine.drafters.tli import LEAST_MASS
 from engine.speculation import noise
@@ -71,7 +71,7 @@ class Slrs:
                 break
             at = ctx.next_index + len(tokens)
             if ctx.with_laws:
-                leaf = draw(words.masses, np.arange(len(words.masses)), ctx.picker.seed, at, noise.PROPOSE)
+                leaf = draw(words.masses, np.arange(len(words.masses)), fresh(ctx), at, noise.PROPOSE)
             else:
                 leaf = words.likely(ctx.picker.seed, at)
             pieces, whole = words.pieces(leaf), words.whole(leaf)

@@ -21,7 +21,7 @@ from engine.bridge.align import DRAFT_BYTES, TRANSLATE_BYTES, WINDOW_BYTES
 from engine.bridge.maps import VocabularyMap
 from engine.drafters.companion import Companion
 from engine.drafters.cross import Drafted
-from engine.drafters.law import draw, filtered, joined, near, share
+from engine.drafters.law import draw, filtered, fresh, joined, near, share
 from engine.drafters.opening import reopen
 from engine.drafters.slem import Slem, is_open
 from engine.speculation import noise
@@ -108,7 +108,8 @@ class Tli:
             return self._drawn(*near(logits, ctx.picker.filters), ctx, path)
 
     def _drawn(self, ids: np.ndarray, values: np.ndarray, ctx: Context, path: list[int]) -> tuple[int, int, Tensor | None] | None:
-        filters, seed, at = ctx.picker.filters, ctx.picker.seed, ctx.next_index + len(path)
+        filters, at = ctx.picker.filters, ctx.next_index + len(path)
+        seed, stream = (fresh(ctx), noise.PROPOSE) if ctx.with_laws else (ctx.picker.seed, noise.PICK)
         temperature = 1.0 if filters.greedy else filters.temperature
         weights = np.exp((values - values.max()) / temperature)
         sayable = self._index[ids] >= 0
@@ -117,10 +118,10 @@ class Tli:
         ids, values, weights = ids[sayable], values[sayable], weights[sayable]
         pieces, group = np.unique(self._index[ids], return_inverse=True)
         law = filtered(filters, pieces, joined(values, group, temperature), ctx.picker.seen, path)
-        one = draw(law, pieces, seed, at, noise.PROPOSE if ctx.with_laws else noise.PICK)
+        one = draw(law, pieces, seed, at, stream)
         members = np.flatnonzero(group == one)
         if ctx.with_laws and len(members) > 1:  # its law given the piece; the number is none that the piece was drawn with
-            token = ids[members[share(weights[members], noise.uniform(seed, at, noise.PROPOSE, ctx.vocab_size))]]
+            token = ids[members[share(weights[members], noise.uniform(seed, at, stream, ctx.vocab_size))]]
         else:
             token = ids[members[values[members].argmax()]]
         wide = None
