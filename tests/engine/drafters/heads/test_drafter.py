@@ -12,7 +12,7 @@ import torch
 
 from engine.drafters.heads.grow import Tree
 from engine.drafters.heads.specs import Family
-from engine.speculation import verify
+from engine.speculation import loop, verify
 from engine.speculation.draft import Context, Draft
 from engine.speculation.sampling import Filters, Picker
 from tests.engine.drafters.heads.worlds import FAMILIES, begin, make_heads, make_target, reply
@@ -163,6 +163,13 @@ def test_padding_is_never_accepted() -> None:
     assert verify.match(draft, [4, 0, 1, 1]) == ((0, 1), (4, 0))
     assert verify.match(draft, [6, 1, 2, 9]) == ((0, 2), (6, 2))
     assert verify.match(Draft(), [3]) == ((0,), (3,))
+
+
+def test_behind_a_short_path_that_was_kept_whole_stands_a_bonus() -> None:
+    draft = Draft((4, 6, 9), (0, 0, 2))
+    own = {path: loop._own(draft, path) for path in ((0,), (0, 1), (0, 2), (0, 2, 3))}
+    assert own == {(0,): "correction", (0, 1): "bonus", (0, 2): "correction", (0, 2, 3): "bonus"}
+    assert loop._own(Draft(), (0,)) == "plain"
 
 
 def test_a_child_that_ties_with_its_parent_never_stands_alone() -> None:
