@@ -19,7 +19,7 @@ from engine.speculation import verify
 from engine.speculation.draft import Draft
 from engine.speculation.sampling import Filters, Picker, Row
 from tests.engine.drafters.heads.cases import FOLDER, has
-from tests.engine.drafters.heads.test_drafter import context
+from tests.engine.drafters.heads.test_heads_drafter import context
 from tests.engine.drafters.heads.worlds import begin, make_heads, make_target
 
 DRAWS = 20_000
