@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from app.database import Database
 from app.owners import is_alive
-from app.saved import ChatRow, MessageRow
+from app.saved import ChatRow, MessageRow, storable
 from app.terminal import one_line
 from engine.errors import EngineError
 
@@ -39,7 +39,7 @@ class Library(Database):
         columns = "c.key, c.number, c.name, c.model, c.turns, c.changed, c.draft"
         alive = "c.deleted IS NULL AND (c.turns > 0 OR c.draft <> '')"
         with self._trouble():
-            if not (text := text.strip()):
+            if not (text := storable(text.strip())):
                 rows = self._db.execute(f"SELECT {columns} FROM chats c WHERE {alive} ORDER BY c.changed DESC LIMIT ?", (limit,))
                 return [Listed(*values) for values in rows]
             found = self._found(text)

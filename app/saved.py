@@ -52,6 +52,11 @@ class MessageRow:
 Row = MessageRow | Callable[[], MessageRow]  # a function makes its row later, on the saver's thread
 
 
+def storable(text: str) -> str:
+    """Text that a database can hold: a lone half of a surrogate pair, from a broken file name, is no character."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
 # --- to rows --------------------------------------------------------------------------------------------------------
 
 

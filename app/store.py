@@ -14,7 +14,7 @@ from pathlib import Path
 from app.database import BUSY_S
 from app.library import STALE_S, Library
 from app.owners import is_alive
-from app.saved import ChatRow, MessageRow
+from app.saved import ChatRow, MessageRow, storable
 from engine.errors import EngineError
 
 FORGET_S = 86_400.0
@@ -57,8 +57,8 @@ class Store(Library):
                         owner = excluded.owner
                     """,
                     (
-                        chat.key, _clean(chat.title), _clean(chat.name), chat.created, now_s, _clean(chat.model), chat.turns,
-                        _clean(chat.draft), _clean(chat.settings), self._owner,
+                        chat.key, storable(chat.title), storable(chat.name), chat.created, now_s, storable(chat.model), chat.turns,
+                        storable(chat.draft), storable(chat.settings), self._owner,
                     ),
                 )  # fmt: skip
                 for row in messages:
@@ -78,8 +78,8 @@ class Store(Library):
                 indexed = CASE WHEN text = excluded.text THEN indexed ELSE 0 END
             """,
             (
-                row.key, chat, row.parent, row.role, _clean(row.text), row.state, row.chosen, row.created, self._owner,
-                _clean(row.extra), row.trace,
+                row.key, chat, row.parent, row.role, storable(row.text), row.state, row.chosen, row.created, self._owner,
+                storable(row.extra), row.trace,
             ),
         )  # fmt: skip
 
@@ -98,7 +98,7 @@ class Store(Library):
     def rename(self, key: int, title: str, name: str) -> None:
         """Give a chat a title."""
         with self._trouble(), self._writing():
-            self._db.execute("UPDATE chats SET title = ?, name = ? WHERE key = ?", (_clean(title), _clean(name), key))
+            self._db.execute("UPDATE chats SET title = ?, name = ? WHERE key = ?", (storable(title), storable(name), key))
 
     def delete(self, key: int) -> None:
         """Take a chat out of the list; `undelete` brings it back until the program ends."""
@@ -145,14 +145,9 @@ class Store(Library):
     def save_preset(self, name: str, settings: str) -> None:
         """Keep settings under a name; an older one of this name is replaced."""
         with self._trouble(), self._writing():
-            self._db.execute("REPLACE INTO presets (name, settings) VALUES (?, ?)", (_clean(name), _clean(settings)))
+            self._db.execute("REPLACE INTO presets (name, settings) VALUES (?, ?)", (storable(name), storable(settings)))
 
     def delete_preset(self, name: str) -> bool:
         """Forget a preset; False where there was none."""
         with self._trouble(), self._writing():
             return self._db.execute("DELETE FROM presets WHERE name = ?", (name,)).rowcount > 0
-
-
-def _clean(text: str) -> str:
-    """Text that the database can hold: a lone half of a surrogate pair, from a broken file name, is no character."""
-    return text.encode("utf-8", "replace").decode("utf-8")
