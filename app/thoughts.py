@@ -66,7 +66,6 @@ class Thoughts:
             return ""
         self.tokens = 0
         held, self._held = self._held, ""
-        self._said_tokens = tokens
         return self._outside(held, tokens)
 
     def _inside(self, text: str, tokens: int) -> str:
