@@ -108,13 +108,15 @@ class Runner:
         elif isinstance(now.event, (Prefill, Step)) and lane.state != "running":
             lane.state = "running"
         if isinstance(now.event, Prefill) and lane.tally.steps:
-            lane.segments, lane.tally = [], Tally()  # the next reply
+            lane.segments, lane.tally = [], Tally()  # the next reply has begun
         elif isinstance(now.event, Step):
             lane.segments += now.event.segments
             lane.tally.add(now.event)
         if now.answer is not None:
             lane.segments = list(now.answer.segments)
             lane.tally.ttft_s = now.answer.stats.ttft_s
+            if now.answer.done.stop_id is not None:
+                lane.tally.stopped()
             lane.rounds += 1
 
     def _end(self, result: Result) -> None:

@@ -130,7 +130,7 @@ class BenchScreen(PlaceScreen[None]):
             self._progress.update(self._how_far())
         elif report is not None:
             kept = f"\n\n  Kept in {self.folder}" if self.folder is not None else ""
-            self._text.update(Content.assemble(report_content(report, max(20, self.size.width - 3)), kept))
+            self._text.update(Content.assemble(report_content(report, max(20, self.size.width - 5)), kept))
         else:
             self._effort.update(self._what())
 

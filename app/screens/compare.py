@@ -124,7 +124,7 @@ class CompareScreen(CompareView):
         offered = list(dict.fromkeys((*self.drafters, *self.ground.drafters)))
         names = await self.app.push_screen_wait(
             PickScreen(
-                f"Drafters to compare with plain decoding (up to {MOST})",
+                f"Drafters beside plain decoding, up to {MOST}",
                 [(spec.name, "") for spec in offered],
                 [s.name for s in self.drafters],
                 MOST,

@@ -53,7 +53,6 @@ class CompareView(PlaceScreen[Winner | None]):
     CompareView #details { height: auto; display: none; border-top: solid $panel-lighten-2; }
     CompareView.-wide #details.-known { display: block; }
     CompareView.-short #details, CompareView.-flat #details { display: none; }
-    CompareView.-short Prompt { max-height: 1; }
     CompareView.-short #scores { border: none; }
     CompareView #agreement { height: auto; max-height: 4; padding: 0 1; border-top: solid $panel-lighten-2; }
     """

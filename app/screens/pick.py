@@ -46,7 +46,7 @@ class PickScreen(ModalScreen[list[str] | None]):
     def compose(self) -> ComposeResult:
         with Vertical() as box:
             box.border_title = Content(self._title)
-            box.border_subtitle = "Space chooses · Enter takes these · Esc goes back"
+            box.border_subtitle = "Space chooses · Enter takes · Esc back"
             yield self.list
             yield self._note
 

@@ -44,7 +44,7 @@ class ReportScreen(PlaceScreen[None]):
         self._draw()
 
     def _draw(self) -> None:
-        width = max(20, self.size.width - 3)
+        width = max(20, self.size.width - 5)
         self._text.update(report_content(self._report, width) if self._older is None else beside(self._older, self._report, width))
 
     def do_report_copy(self, argument: str) -> None:

@@ -70,12 +70,12 @@ class ResultsScreen(PlaceScreen[None]):
         report = entry.report
         rows = [row for row in report["rows"] if row["tok_per_s"] and not row["place"]]
         best = max(rows, key=lambda row: row["tok_per_s"], default=None)
-        said = f"best {best['drafter']} {best['tok_per_s']:.1f} tok/s {best['speedup'] or 0:.2f}x" if best else "no drafter was measured"
-        kind = "race " if report["kind"] == "compare" else "bench"
+        said = f"{best['drafter']} {best['tok_per_s']:.1f} tok/s {best['speedup'] or 0:.2f}x" if best else "no drafter was measured"
         prompts = len(report["settings"]["prompts"])
+        what = "race" if report["kind"] == "compare" else f"{prompts} prompts" if prompts > 1 else "1 prompt"
         mark = ">" if entry is self._marked else " "
-        line = f"{mark} {report['made'].replace('T', ' ')[:16]}  {kind}  {report['settings']['target']}  {prompts} prompts  {said}"
-        return Content(one_line(line, max(30, self.size.width - 2)) if self.size.width else line)
+        line = f"{report['made'].replace('T', ' ')[2:16]}  {what:<10} {one_line(report['settings']['target'], 24)}: {one_line(said)}"
+        return Content(f"{mark} {for_terminal(line)}"[: max(30, self.size.width - 2)])
 
     @property
     def _here(self) -> Entry | None:

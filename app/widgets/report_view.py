@@ -25,7 +25,7 @@ Lines = list[Content]
 def report_content(report: Report, width: int) -> Content:
     """All of it, for this width."""
     blocks = [
-        [Content(one_line(settings_line(report), max(20, width)))],
+        [Content(for_terminal(settings_line(report)))],
         table(report["rows"], width),
         tasks(report, width),
         positions(report, width),

@@ -142,7 +142,7 @@ async def test_results_are_listed_opened_compared_and_deleted() -> None:
         screen = world.app.screen
         assert isinstance(screen, ResultsScreen)
         assert len(screen.entries) == 2
-        await wait_for(pilot, lambda: "6 prompts" in world.shown())
+        await wait_for(pilot, lambda: "6 prompts  big:" in world.shown())
         await pilot.press("enter")
         await wait_for(pilot, lambda: isinstance(world.app.screen, ReportScreen) and "KEPT BY POSITION" in world.shown())
         await pilot.press("y", "f", "escape")
