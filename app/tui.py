@@ -15,9 +15,11 @@ from textual.screen import Screen
 
 from app.chat import ChatOptions
 from app.commands import COMMANDS, bindings, key_label, keys_of
+from app.screens.ask import AskScreen
 from app.screens.chat import ChatScreen
 from app.surroundings import Surroundings
 from app.textual_fixes import teach_alt_enter
+from app.widgets.panel import Choice
 from app.widgets.token_view import colours
 from app.widgets.too_small import COLUMNS, ROWS
 from engine.client import Client, EngineClient
@@ -57,7 +59,16 @@ class SpecChat(App[int]):
     def action_command(self, name: str) -> None:
         """Keys that work on every screen."""
         assert name == "quit", name
-        self.exit(0)
+        if getattr(self.screen, "running", False):
+            self.run_worker(self._leave_a_measurement(), group="quit")
+        else:
+            self.exit(0)
+
+    async def _leave_a_measurement(self) -> None:
+        yes, no = Choice("y", "Leave, it is lost", "yes"), Choice("escape", "Go on measuring", "no")
+        question = AskScreen("A measurement is under way.", "Esc in it stops it and keeps what there is.", (yes, no))
+        if await self.push_screen_wait(question) == "yes":
+            self.exit(0)
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The palette: what can be done now, from the command table; and the theme."""

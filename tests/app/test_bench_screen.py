@@ -195,3 +195,24 @@ async def test_a_hostile_report_is_shown_as_text(home: Path) -> None:
         shown = world.shown()
         assert "[bold][/]" in shown
         assert not [c for c in shown if c in "\x1b\x07\u202e"]
+
+
+async def test_leaving_during_a_measurement_asks_first() -> None:
+    """^Q: Esc goes on, y leaves; without a measurement it leaves at once."""
+    world = race_world(speed=0.5)
+    async with world.app.run_test(size=(80, 24)) as pilot:
+        await opened(world, pilot, "f6")
+        await pilot.press("r")
+        screen = world.app.screen
+        assert isinstance(screen, BenchScreen)
+        await wait_for(pilot, lambda: screen.running)
+        await pilot.press("ctrl+q")
+        await wait_for(pilot, lambda: "A measurement is under way." in world.shown())
+        await pilot.press("escape")
+        await wait_for(pilot, lambda: world.app.screen is screen)
+        assert screen.running
+        await pilot.press("ctrl+q")
+        await wait_for(pilot, lambda: "A measurement is under way." in world.shown())
+        await pilot.press("y")
+        await wait_for(pilot, lambda: world.app.return_code == 0)
+    assert world.app.return_code == 0
