@@ -47,7 +47,7 @@ class ReplayClient(ThreadClient):
     def __init__(self, trace: Trace, speed: float | None = 1.0) -> None:
         self.trace = trace
         self.sent: list[Command] = []  # every command so far, for tests
-        super().__init__(lambda *ends: _Player(trace, speed, *ends).run(), "specchat-replay")
+        super().__init__(lambda *ends: _Player(self, speed, *ends).run(), "specchat-replay")
 
     def send(self, command: Command) -> None:
         """Queue a command."""
@@ -58,12 +58,17 @@ class ReplayClient(ThreadClient):
 class _Player:
     """The thread behind the client."""
 
-    def __init__(self, trace: Trace, speed: float | None, commands: Queue, outbox: Outbox, stopper: Stopper) -> None:
-        self._trace, self._speed = trace, speed
+    def __init__(self, client: ReplayClient, speed: float | None, commands: Queue, outbox: Outbox, stopper: Stopper) -> None:
+        self._client, self._speed = client, speed
         self._commands, self._out, self._stopper = commands, outbox, stopper
         self._later: deque[tuple[int, Command] | None] = deque()  # came during a reply and is no swap
         self._replies = 0
         self._now = READY
+
+    @property
+    def _trace(self) -> Trace:
+        """The client's, which a test may replace."""
+        return self._client.trace
 
     def run(self) -> None:
         """Take one command after the other, until None comes."""

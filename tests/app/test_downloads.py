@@ -59,7 +59,7 @@ def test_stopping_and_trying_again() -> None:
     assert downloads.state(BIG, on_disk=False) == "waiting"
     machine.hold.set()
     until(downloads, lambda: not downloads.busy)
-    assert machine.pulled[-2:] == ["small", "big"]
+    assert set(machine.pulled) == {"small", "big"}
 
 
 def test_a_failure_is_kept_until_the_next_try() -> None:
