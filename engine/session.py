@@ -77,7 +77,7 @@ class Session:
             with_laws=command.verify == "ratio" and not filters.greedy,
             cancelled=cancelled,
             question=_question(command, trimmed),
-            tell=self.control.notices.append,
+            tell=lambda text: self.control.notices.append(text),  # the list itself changes
         )
         synced: Drafter | None = None
 
