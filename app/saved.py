@@ -101,9 +101,9 @@ def version_row(version: Version, turn: Turn) -> MessageRow:
     return _row(version, turn, version.done, version.state, version is turn.answer, version.packed)
 
 
-def streaming_row(version: Version, turn: Turn, done: Done, steps: tuple[Step, ...]) -> MessageRow:
+def streaming_row(version: Version, turn: Turn, done: Done, steps: tuple[Step, ...], state: State = "streaming") -> MessageRow:
     """An answer under way: `done` is how far it is, as if it were stopped now."""
-    return _row(version, turn, done, "streaming", True, pack(steps, done.tail))
+    return _row(version, turn, done, state, True, pack(steps, done.tail))
 
 
 def _row(version: Version, turn: Turn, done: Done, state: str, chosen: bool, trace: bytes) -> MessageRow:

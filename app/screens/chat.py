@@ -164,6 +164,7 @@ class ChatScreen(ChatCommands):
     def on_unmount(self) -> None:
         """Whatever ends the program: what is known is on the disk."""
         self.keep_draft(now=True)
+        self.keep_now(ended=True)
         self.saver.close()
 
     # --- from the person ---------------------------------------------------------------------------------------------

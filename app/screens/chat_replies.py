@@ -128,7 +128,8 @@ class ReplyFlow(LoadFlow):
             if last is None:
                 view = self.transcript  # a reader who is at the end sees no more than one screen of the open block
                 await (self.reply.paint() if view.below else self.reply.paint(view.size.height))
-                self.keep_streaming(self.whole(self.so_far(self._new_text(), self.ids), self.begun), tuple(self.reply.record.steps))
+                if self.must_keep:
+                    self.keep_now()
             self.meter.visible()
         if isinstance(last, Done):
             await self.done(last)
@@ -144,6 +145,12 @@ class ReplyFlow(LoadFlow):
         kept = with_tail(step, self.begun.done.tail) if self.begun is not None and len(self.steps) == 1 else step
         self.reply.record.add(kept)
         return step.segments
+
+    def keep_now(self, *, ended: bool = False) -> None:
+        """Save the reply under way, if it has text."""
+        if self.reply is not None and self.reply.exact and self.chat.pending is not None and self.loaded.ready is not None:
+            so_far = self.whole(self.so_far(self._new_text(), self.ids), self.begun)
+            self.keep_streaming(so_far, tuple(self.reply.record.steps), ended=ended)
 
     def _new_text(self) -> str:
         """What this request has brought so far."""

@@ -65,15 +65,19 @@ class SaveFlow(ChatBase):
         ticket = self.keep(turn)
         await asyncio.to_thread(self.saver.wait, ticket, FIRST_S)
 
-    def keep_streaming(self, done: Done, steps: tuple[Step, ...]) -> None:
-        """Save the reply under way as far as it is, once a second. Packing it is work for the saver's thread."""
-        now_s = time.monotonic()
+    @property
+    def must_keep(self) -> bool:
+        """The reply under way was last saved a while ago."""
+        return time.monotonic() - self._streamed_s >= STREAM_S
+
+    def keep_streaming(self, done: Done, steps: tuple[Step, ...], *, ended: bool = False) -> None:
+        """Save the reply under way as far as it is; `ended`: nothing will follow. Packing it is work for the saver's thread."""
         version, turn = self.chat.version, self.chat.answering
-        if version is None or turn is None or now_s - self._streamed_s < STREAM_S:
-            return
-        self._streamed_s = now_s
-        row = partial(streaming_row, version, turn, done, steps)
-        self.saver.put(self.chat.key, chat_row(self.chat), [(version.key, row)], certain=False)
+        assert version is not None
+        assert turn is not None
+        self._streamed_s = time.monotonic()
+        row = partial(streaming_row, version, turn, done, steps, "done" if ended else "streaming")
+        self.saver.put(self.chat.key, chat_row(self.chat), [(version.key, row)], certain=ended)
 
     def keep_draft(self, *, now: bool = False) -> None:
         """Save the unsent text, when it has changed and some time has passed."""

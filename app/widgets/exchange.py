@@ -50,6 +50,8 @@ class Exchange(Vertical):
 
     def on_mount(self) -> None:
         self.show_branch()
+        if self.turn is not None and self.turn.answer is None:
+            self.title.numbers("no answer yet · ^R answers")
         if self.reply is not None and self.reply.version is not None:
             show_numbers(self.reply, self.reply.version)
 
@@ -57,6 +59,8 @@ class Exchange(Vertical):
         """An answer that begins, in the place of this one, which is hidden until the new one is complete."""
         if self.reply is not None:
             self.reply.display = False
+        self.title.numbers("")
+        self.show_branch()
         self.reply = reply
         await self.mount(reply)
 

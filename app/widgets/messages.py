@@ -65,4 +65,4 @@ class Title(Static):
 
     def numbers(self, text: str) -> None:
         """Put numbers behind the name."""
-        self.update(Content.assemble(self._who, (f"   {text}", "not bold dim")))
+        self.update(Content.assemble(self._who, (f"   {text}" if text else "", "not bold dim")))

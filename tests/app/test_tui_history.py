@@ -239,6 +239,39 @@ async def test_prompts_of_earlier_sessions_are_in_the_history(tmp_path: Path) ->
         await wait_for(pilot, lambda: app.screen.prompt.text == "first of all")
 
 
+async def test_leaving_in_the_middle_of_a_reply_keeps_it_as_a_stopped_one(tmp_path: Path) -> None:
+    """All of it, not only up to the last second, and the next start is an ordinary one."""
+    app = World(scripted(SHORT * 40, step_s=0.02), speed=1.0, machine=Machine(chats=tmp_path / "chats.db"))
+    async with app.app.run_test() as pilot:
+        await started(app, pilot)
+        app.screen.prompt.put("why?")
+        await pilot.press("enter")
+        await wait_for(pilot, lambda: app.replies and len(app.replies[0].exact) > 100)
+        await pilot.press("ctrl+q")
+        await wait_for(pilot, lambda: not app.app.is_running)
+    answer = saved(tmp_path)[0].turns[0].answer
+    assert answer is not None
+    assert (answer.text, answer.state, answer.finish_reason) == (app.screen.reply.exact, "done", "cancelled")  # type: ignore[union-attr]
+    again = world(tmp_path)
+    async with again.app.run_test() as pilot:
+        await started(again, pilot)
+        assert again.asked == []
+
+
+async def test_a_question_without_an_answer_says_so(tmp_path: Path) -> None:
+    chat = Chat(ChatOptions())
+    chat.ask("why?")
+    chat.failed()
+    prepared(tmp_path, chat)
+    app = world(tmp_path, "Because.", resume="")
+    async with app.app.run_test() as pilot:
+        await started(app, pilot)
+        await wait_for(pilot, lambda: "no answer yet · ^R answers" in app.shown())
+        await pilot.press("ctrl+r")
+        await wait_for(pilot, lambda: app.requests and not app.screen.situation.generating)
+        await wait_for(pilot, lambda: "Because." in app.shown() and "no answer yet" not in app.shown())
+
+
 # --- when saving fails ----------------------------------------------------------------------------------------------
 
 
