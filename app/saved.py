@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from app.chat import Chat
-from app.traces import pack
+from app.traces import Packer
 from app.tree import Attachment, Fork, State, Turn, Version, everything
 from engine.protocol import Done, FinishReason, Memory, Sampling, Step
 
@@ -101,9 +101,11 @@ def version_row(version: Version, turn: Turn) -> MessageRow:
     return _row(version, turn, version.done, version.state, version is turn.answer, version.packed)
 
 
-def streaming_row(version: Version, turn: Turn, done: Done, steps: tuple[Step, ...], state: State = "streaming") -> MessageRow:
+def streaming_row(
+    version: Version, turn: Turn, done: Done, steps: tuple[Step, ...], packer: Packer, state: State = "streaming"
+) -> MessageRow:
     """An answer under way: `done` is how far it is, as if it were stopped now."""
-    return _row(version, turn, done, state, True, pack(steps, done.tail))
+    return _row(version, turn, done, state, True, packer.pack(steps, done.tail))
 
 
 def _row(version: Version, turn: Turn, done: Done, state: str, chosen: bool, trace: bytes) -> MessageRow:

@@ -19,19 +19,23 @@ US = 1e6
 LARGEST = 64_000_000  # bytes, unpacked
 
 
+class Packer:
+    """Packs a reply again and again while it grows: a step is written once."""
+
+    def __init__(self) -> None:
+        self._rows: list[str] = []
+
+    def pack(self, steps: Sequence[Step], tail: Sequence[Segment] = ()) -> bytes:
+        """The blob; `steps` are those of the last time and perhaps more. Empty where there is nothing to keep."""
+        if not steps and not tail:
+            return b""
+        self._rows += [_written(_row(step)) for step in steps[len(self._rows) :]]
+        return zlib.compress(f"[{FORMAT},[{','.join(self._rows)}],{_written(_pack(tail))}]".encode("ascii"))
+
+
 def pack(steps: Sequence[Step], tail: Sequence[Segment] = ()) -> bytes:
-    """The blob; empty where there is nothing to keep."""
-    if not steps and not tail:
-        return b""
-    rows = [
-        [
-            step.index, step.emitted, step.drafted, step.accepted, step.nodes,
-            *(round(value * US) for value in (step.draft_s, step.verify_s, step.bridge_s, step.other_s, step.at_s)),
-            step.note, _pack(step.segments),
-        ]
-        for step in steps
-    ]  # fmt: skip
-    return zlib.compress(json.dumps([FORMAT, rows, _pack(tail)], separators=(",", ":")).encode("ascii"))
+    """The blob of a whole reply."""
+    return Packer().pack(steps, tail)
 
 
 def unpack(blob: bytes, text: str, reply: int) -> tuple[tuple[Step, ...], tuple[Segment, ...]]:
@@ -50,6 +54,16 @@ def unpack(blob: bytes, text: str, reply: int) -> tuple[tuple[Step, ...], tuple[
     except (zlib.error, ValueError, TypeError, IndexError, KeyError):
         return (), ()
     return (steps, rest) if cut.at == len(text) else ((), ())
+
+
+def _written(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _row(step: Step) -> list[Any]:
+    times = (step.draft_s, step.verify_s, step.bridge_s, step.other_s, step.at_s)
+    counts = [step.index, step.emitted, step.drafted, step.accepted, step.nodes]
+    return [*counts, *(round(value * US) for value in times), step.note, _pack(step.segments)]
 
 
 def _pack(segments: Iterable[Segment]) -> list[Any]:

@@ -9,9 +9,10 @@ from functools import partial
 
 from app.saved import Row, chat_row, message_rows, streaming_row, turn_row, version_row
 from app.screens.chat_base import ChatBase
+from app.traces import Packer
 from app.tree import Turn, Version
 from app.widgets.panel import Panel
-from engine.protocol import Done, Step
+from engine.protocol import Done, Generate, Step
 
 STREAM_S = 0.8  # a crash costs at most the last second
 DRAFT_S = 2.0
@@ -22,6 +23,8 @@ class SaveFlow(ChatBase):
     """The database is brought up to the screen, never waited for (but for the question itself)."""
 
     _streamed_s = 0.0
+    _packed: Generate | None = None  # the reply that `_packer` packs; only the saver's thread uses it
+    _packer: Packer
     _draft_s = 0.0
     _draft = ""
     _told = ""  # the trouble that was said
@@ -76,7 +79,9 @@ class SaveFlow(ChatBase):
         assert version is not None
         assert turn is not None
         self._streamed_s = time.monotonic()
-        row = partial(streaming_row, version, turn, done, steps, "done" if ended else "streaming")
+        if self._packed is not self.chat.pending:
+            self._packed, self._packer = self.chat.pending, Packer()
+        row = partial(streaming_row, version, turn, done, steps, self._packer, "done" if ended else "streaming")
         self.saver.put(self.chat.key, chat_row(self.chat), [(version.key, row)], certain=ended)
 
     def keep_draft(self, *, now: bool = False) -> None:

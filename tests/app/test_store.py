@@ -21,6 +21,7 @@ from app.chat import Chat, ChatOptions
 from app.owners import is_alive, myself
 from app.saved import MessageRow, chat_row, message_rows, restore, streaming_row
 from app.store import Store
+from app.traces import Packer
 from engine.errors import EngineError
 from engine.protocol import Sampling
 from tests.app.chats_made import answer, keep, talk
@@ -228,7 +229,7 @@ def streaming(store: Store, chat: Chat) -> MessageRow:
     from app.saved import turn_row
 
     done = replace(chat.version.done, reply=request.reply, text="so far", finish_reason="cancelled")
-    row = streaming_row(chat.version, chat.answering, done, ())
+    row = streaming_row(chat.version, chat.answering, done, (), Packer())
     store.save(chat_row(chat), [turn_row(chat.answering), row])
     return row
 

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from app.chat import Attachment, Chat, ChatOptions
 from app.saved import chat_row, message_rows, restore
 from app.seeds import reply_seed
-from app.traces import pack, unpack
+from app.traces import Packer, pack, unpack
 from app.tree import Fork, everything, fenced
 from engine.protocol import Segment, Step
 from tests.app.chats_made import answer, talk
@@ -244,3 +244,13 @@ def test_traces_come_back(segments: list[Segment]) -> None:
     assert unpack(blob, text + "x", 3) == ((), ())
     assert unpack(blob[:-1], text, 3)[0] in ((), (step,))
     assert unpack(b"", text, 3) == unpack(b"junk", text, 3) == ((), ())
+
+
+def test_a_trace_packed_again_and_again_is_that_of_the_whole() -> None:
+    chat = talk(("a", "word " * 50))
+    version = chat.turns[0].replies[0]
+    packer = Packer()
+    for n in (1, 2, 7, len(version.steps)):
+        blob = packer.pack(version.steps[:n])
+        text = "".join(segment.text for step in version.steps[:n] for segment in step.segments)
+        assert unpack(blob, text, 0)[0] == unpack(pack(version.steps[:n]), text, 0)[0] != ()
