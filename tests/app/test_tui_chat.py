@@ -41,7 +41,7 @@ async def test_ask_and_answer() -> None:
 
 async def test_recorded_trace_shows_numbers() -> None:
     """A trace from a file: load notes, segments, and the numbers of the reply in its title and the status line."""
-    world = World(trace=load_trace(TRACES / "chat.json"), speed=8.0)
+    world = World(trace=load_trace(TRACES / "chat.json"), speed=1.0)
     async with world.app.run_test(size=(120, 40)) as pilot:
         await wait_for(pilot, lambda: "LOAD" in world.shown())
         await started(world, pilot)
