@@ -64,9 +64,10 @@ class Slrs:
             return self._text.draft(side, ctx, budget)
         tokens: list[int] = []
         laws: list[Law] = []
+        drawn: list[int] = []  # drafter ids
         line = side.follower.line.tail()
         while len(tokens) < budget and side.room() > self._reach and not ctx.cancelled():
-            words = self._words(side, ctx, line)
+            words = self._words(side, ctx, line, drawn)
             if words is None:
                 break
             at = ctx.next_index + len(tokens)
@@ -82,6 +83,7 @@ class Slrs:
                 return _cut(tokens, laws, budget, len(tokens) - 1)
             for token in path:
                 side.put(token)
+            drawn += path
             if not whole or len(side.follower.drafted) > DRAFT_BYTES:
                 break
             line.add(pieces)
@@ -89,9 +91,9 @@ class Slrs:
                 line = line.tail()
         return _cut(tokens, laws, budget, None)
 
-    def _words(self, side: Companion, ctx: Context, line: Line) -> Words | None:
+    def _words(self, side: Companion, ctx: Context, line: Line, drawn: list[int]) -> Words | None:
         """The tree of what may be drawn next. None where the drafter wants nothing that can be said."""
-        root = self._branch(side, ctx, (), 1.0, b"", side.logits())
+        root = self._branch(side, ctx, drawn, (), 1.0, b"", side.logits())
         if root is None:
             return None
         branches = [root]
@@ -105,13 +107,15 @@ class Slrs:
             paths = [branch.path for branch in inner] + [path for path, _, _ in opened]
             new = side.fan(paths)[len(inner) :]
             for (path, mass, text), logits in zip(opened, new, strict=True):
-                branch = self._branch(side, ctx, path, mass, text, logits)
+                branch = self._branch(side, ctx, drawn, path, mass, text, logits)
                 if branch is not None:
                     branches.append(branch)
             words = Words(self.maps, side, line, branches)
         return words
 
-    def _branch(self, side: Companion, ctx: Context, path: tuple[int, ...], mass: float, text: bytes, logits: Tensor) -> Branch | None:
+    def _branch(
+        self, side: Companion, ctx: Context, drawn: list[int], path: tuple[int, ...], mass: float, text: bytes, logits: Tensor
+    ) -> Branch | None:
         filters = ctx.picker.filters
         ids, values = near(logits, filters)
         weights = np.exp((values - values.max()) / filters.temperature)
@@ -119,7 +123,7 @@ class Slrs:
         if weights[sayable].sum() < LEAST_MASS * weights.sum():
             return None
         ids, values = ids[sayable], values[sayable]
-        law = filtered(filters, ids, values, side.own.seen, path)
+        law = filtered(filters, ids, values, side.own.seen, (*drawn, *path))
         left = law > 0.0
         return Branch(path, mass, text, ids[left], law[left])
 
@@ -183,13 +187,18 @@ class Words:
         return out
 
     def likely(self, seed: int, index: int) -> int:
-        """The leaf whose first token the target would draw by its own noise, if the heaviest leaves were its law."""
-        heavy = range(min(HEAVY, len(self.masses)))
+        """The leaf whose tokens the target would draw by its own noise, one after the other, if the heaviest leaves were its law."""
+        left = np.arange(min(HEAVY, len(self.masses)))
         with self._side.translating():
-            firsts = np.array([self.pieces(leaf)[0] for leaf in heavy])
-        ids, group = np.unique(firsts, return_inverse=True)
-        law = np.bincount(group, weights=self.masses[: len(firsts)])
-        return int(np.argmax(group == draw(law, ids, seed, index, noise.PICK)))
+            spelled = [self.pieces(leaf) for leaf in left.tolist()]
+        for depth in range(max(map(len, spelled))):
+            longer = np.array([leaf for leaf in left if len(spelled[leaf]) > depth], dtype=np.int64)
+            if 2 * self.masses[longer].sum() < self.masses[left].sum():
+                break
+            ids, group = np.unique([spelled[leaf][depth] for leaf in longer], return_inverse=True)
+            law = np.bincount(group, weights=self.masses[longer])
+            left = longer[group == draw(law, ids, seed, index + depth, noise.PICK)]
+        return int(left[0])
 
     def bounds(self, token: int) -> Iterator[tuple[float, float]]:
         """Ever closer bounds of ψ(token), the heaviest words first."""
