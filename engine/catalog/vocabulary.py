@@ -50,10 +50,8 @@ def _tokens(file: Path, mtime_ns: int) -> dict[int, str]:
 
 def _from_json(whole: Any) -> dict[int, str]:
     vocab = whole["model"]["vocab"]
-    if isinstance(vocab, dict):
-        found = {int(i): token for token, i in vocab.items()}
-    else:  # unigram: pairs of token and score
-        found = {i: pair[0] for i, pair in enumerate(vocab)}
+    pairs = ((i, token) for token, i in vocab.items()) if isinstance(vocab, dict) else enumerate(pair[0] for pair in vocab)  # unigram
+    found = {int(i): token for i, token in pairs}
     return found | {int(added["id"]): added["content"] for added in whole.get("added_tokens", ())}
 
 

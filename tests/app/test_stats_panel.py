@@ -21,7 +21,8 @@ def overlay(numbers: Numbers = FULL, *, depth: int = 4, **more) -> Overlay:  # t
     for _, event in scripted("word " * 60, depth=depth, step_s=0.05):
         if isinstance(event, Step):
             tally.add(event)
-    values = {"emitted": tally.emitted, "prompt_tokens": 312, "reused_tokens": 100, "context": 8192, "rates": (10.0, 20.0, 30.0, 40.0)} | more
+    values = {"emitted": tally.emitted, "prompt_tokens": 312, "reused_tokens": 100, "context": 8192}
+    values |= {"rates": (10.0, 20.0, 30.0, 40.0)} | more
     return Overlay(numbers, values.pop("stats", tally.stats()), **values)
 
 
