@@ -32,6 +32,7 @@ class ChatHistory(ChatTree):
         except EngineError as error:
             self.saver.failed(error)
             self.watch_saving()
+            self.show_lines()
             return
         try:
             if self.options.resume is not None:

@@ -38,7 +38,7 @@ class ChatsScreen(PlaceScreen[Wanted | None]):
     WHERE = "chats"
     BINDINGS = bindings("chats")
     DEFAULT_CSS = """
-    ChatsScreen Input { border: none; height: 1; padding: 0 1; background: $boost; }
+    ChatsScreen Input.-textual-compact { border: none; height: 1; padding: 0 1 !important; background: $boost; }
     ChatsScreen OptionList { border: none; height: 1fr; padding: 0; background: $background; }
     ChatsScreen #none { padding: 1 2; height: 1fr; display: none; }
     """
