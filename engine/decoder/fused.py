@@ -7,6 +7,7 @@ same bits in plain decoding, in a chain and in any tree (`engine.kernels.attend`
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -37,59 +38,72 @@ class FusedRows:
             None if layer.q_norm is None or layer.k_norm is None else (layer.q_norm.float().contiguous(), layer.k_norm.float().contiguous())
             for layer in weights.layers
         ]
-        self._task = np.zeros(len(Field), dtype=np.int64)
-        self._task[Field.EPS], self._task[Field.SCALE] = _bits(config.norm_eps), _bits(config.attention_scale)
+        tasks = np.zeros((config.n_layers, len(Field)), dtype=np.int64)
+        tasks[:, Field.EPS], tasks[:, Field.SCALE] = _bits(config.norm_eps), _bits(config.attention_scale)
+        for task, table, norm in zip(tasks, self._tables, self._norms, strict=True):
+            if table is not None:
+                task[Field.COS], task[Field.SIN] = table.cos.data_ptr(), table.sin.data_ptr()
+            if norm is not None:
+                task[Field.Q_NORM], task[Field.K_NORM] = norm[0].data_ptr(), norm[1].data_ptr()
+        self.tasks = tasks
+        self._layers: dict[int | None, np.ndarray] = {
+            window: np.array([i for i, w in enumerate(config.windows) if w == window]) for window in set(config.windows)
+        }
+
+    def kernel(self, layer: int) -> machine.Kernel:
+        """The compiled attention of a layer."""
+        return self._kernels[layer]
 
     def begin(self, cache: SlotCache, parents: tuple[int, ...]) -> Pass:
-        """A pass of the root and `parents` (n,) behind what the cache holds."""
-        return Pass(self, cache, parents)
-
-    def run(self, layer: int, qkv: Tensor, slots: Tensor, out: Tensor, threads: int) -> None:
-        """The call itself."""
-        task, table, norm = self._task, self._tables[layer], self._norms[layer]
-        task[Field.QKV], task[Field.SLOTS], task[Field.OUT] = qkv.data_ptr(), slots.data_ptr(), out.data_ptr()
-        if table is not None:
-            task[Field.COS], task[Field.SIN] = table.cos.data_ptr(), table.sin.data_ptr()
-        if norm is not None:
-            task[Field.Q_NORM], task[Field.K_NORM] = norm[0].data_ptr(), norm[1].data_ptr()
-        self._kernels[layer](task.ctypes.data, 0, threads)
-
-
-class Pass:
-    """One verify. Called with the layer and its qkv (M, (Hq + 2·Hkv)·D) bf16 -> (M, Hq·D)."""
-
-    def __init__(self, fused: FusedRows, cache: SlotCache, parents: tuple[int, ...]) -> None:
-        self._fused, self._cache = fused, cache
-        config, task = fused._config, fused._task
+        """A pass of the root and `parents` (n,) behind what the cache holds; only one at a time."""
+        config, tasks = self._config, self.tasks
         depth = depths(parents)
-        rows, length = len(depth), cache.length
-        self._heads, self._out = config.n_heads, config.n_heads * config.head_dim
+        rows, length, width = len(depth), cache.length, config.n_heads * config.head_dim
         paths = np.zeros((rows, max(depth) + 1), dtype=np.int64)  # by depth: the row of this pass
         for row, parent in enumerate(parents, start=1):
             paths[row, : depth[parent] + 1] = paths[parent, : depth[parent] + 1]
             paths[row, depth[row]] = row
         positions = length + np.array(depth, dtype=np.int64)
-        threads = torch.get_num_threads()
-        self._windows: dict[int | None, tuple[np.ndarray, np.ndarray, np.ndarray, int, int]] = {}
+        threads = np.ones(config.n_layers, dtype=np.int64)
+        held: list[object] = [positions]
+        longest = 0
         for group in cache.groups:
             first, own, seen = _view(group.window, length, group.base, depth, paths)
-            work = int((length - group.base - first).clip(0).sum() + sum(seen)) * self._out
-            self._windows[group.window] = (first, own, seen, length - group.base, threads if work > SMALL else 1)
-        room = -(-(max(int((at - first).max() + seen.max()) for first, _, seen, at, _ in self._windows.values()) + 1) // 16) * 16 + 16
-        self._queries = torch.empty((rows, self._out), dtype=torch.float32)
-        self._scores = torch.empty((rows * config.n_heads, room), dtype=torch.float32)
-        self._positions = positions
-        task[Field.POSITIONS], task[Field.WIDTH], task[Field.M] = positions.ctypes.data, paths.shape[1], rows
-        task[Field.QUERIES], task[Field.SCORES], task[Field.ROOM] = self._queries.data_ptr(), self._scores.data_ptr(), room
+            held += [first, own, seen]
+            at, layers = length - group.base, self._layers[group.window]
+            visible = int((at - first).sum() + seen.sum())
+            longest = max(longest, int((at - first + seen).max()))
+            if visible * width > SMALL:
+                threads[layers] = torch.get_num_threads()
+            store = group.store  # (layers, 2, kv heads, capacity, D)
+            tasks[layers, Field.SLOTS] = store.data_ptr() + np.arange(len(layers)) * (store.stride(0) * 2)
+            tasks[layers, Field.STRIDE], tasks[layers, Field.AT] = store.stride(2) * 2, at
+            tasks[layers, Field.FIRST], tasks[layers, Field.PATHS] = first.ctypes.data, own.ctypes.data
+            tasks[layers, Field.DEPTH] = seen.ctypes.data
+        room = longest // 16 * 16 + 32
+        queries = torch.empty((rows, width), dtype=torch.float32)
+        scores = torch.empty((rows * config.n_heads, room), dtype=torch.float32)
+        tasks[:, Field.POSITIONS], tasks[:, Field.WIDTH], tasks[:, Field.M] = positions.ctypes.data, paths.shape[1], rows
+        tasks[:, Field.QUERIES], tasks[:, Field.SCORES], tasks[:, Field.ROOM] = queries.data_ptr(), scores.data_ptr(), room
+        return Pass(self, rows, threads, (*held, queries, scores))
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One verify, its tasks filled but for where qkv and the result lie. Called with the layer and its qkv (M, (Hq + 2·Hkv)·D) bf16
+    -> (M, Hq·D)."""
+
+    fused: FusedRows
+    rows: int
+    threads: np.ndarray  # (layers,) for the attention of each
+    held: tuple[object, ...]  # what the tasks point at
 
     def __call__(self, layer: int, qkv: Tensor) -> Tensor:
-        group, slots = self._cache.layer(layer)
-        first, own, seen, at, threads = self._windows[group.window]
-        task = self._fused._task
-        task[Field.FIRST], task[Field.PATHS], task[Field.DEPTH] = first.ctypes.data, own.ctypes.data, seen.ctypes.data
-        task[Field.AT], task[Field.STRIDE] = at, slots.stride(0) * 2
-        out = torch.empty((qkv.shape[0], self._out), dtype=torch.bfloat16)
-        self._fused.run(layer, qkv, slots, out, threads)
+        config = self.fused._config
+        out = torch.empty((self.rows, config.n_heads * config.head_dim), dtype=torch.bfloat16)
+        task = self.fused.tasks[layer]
+        task[Field.QKV], task[Field.OUT] = qkv.data_ptr(), out.data_ptr()
+        self.fused.kernel(layer)(task.ctypes.data, 0, int(self.threads[layer]))
         return out
 
 

@@ -194,7 +194,7 @@ class Tiles:
         groups = packed.tensors["absmax"].contiguous() if four else scale
         self._dtype = dtype
         self._out = torch.bfloat16 if dtype == torch.bfloat16 else torch.float32
-        self._kernel = compiled.nf4 if four else compiled.int8
+        self.kernel = compiled.nf4 if four else compiled.int8
         self._held = (weight, groups, _levels(), offset, scale)  # what the addresses below point at
         self._deep = padded(packed.shape)[1]
         self._task = np.zeros(COUNT, dtype=np.int64)
@@ -207,9 +207,7 @@ class Tiles:
         task, deep = self._task, self._deep
         source = _PLAIN.get(x.dtype, -1)
         if front is not None and source == _BF16 and deep == self.in_features:
-            source = _SOURCES[front.name]
-            if isinstance(front, RmsNorm):
-                task[Field.NORM], task[Field.EPS] = front.address, front.eps_bits
+            source = _before(task, front)
         elif front is not None:
             return self(front(x), None, add)
         if source < 0:
@@ -220,19 +218,50 @@ class Tiles:
         rows = x.shape[0]
         out = torch.empty((rows, self.out_features), dtype=self._out)
         before = None if add is None else add.contiguous()
-        scratch = torch.empty(rows * (6 * deep + deep // 8 + 4), dtype=torch.uint8)
-        values = scratch.data_ptr()
-        parts = values + 4 * rows * deep
-        starts = parts + 2 * rows * deep
-        task[Field.VALUES], task[Field.PARTS], task[Field.STARTS], task[Field.STEPS] = values, parts, starts, starts + rows * (deep // 8)
+        scratch = torch.empty(self.scratch(rows), dtype=torch.uint8)
+        _lay(task, rows, deep, scratch.data_ptr())
         task[Field.ADD] = 0 if before is None else before.data_ptr()
-        task[Field.OUT], task[Field.M], task[Field.SOURCE] = out.data_ptr(), rows, source
-        self._kernel(self._address, x.data_ptr(), torch.get_num_threads())
+        task[Field.OUT], task[Field.SOURCE] = out.data_ptr(), source
+        self.kernel(self._address, x.data_ptr(), torch.get_num_threads())
         return out if self._out == self._dtype else out.to(self._dtype)
+
+    def scratch(self, rows: int) -> int:
+        """Bytes that a call with so many rows needs for the time."""
+        return rows * (6 * self._deep + self._deep // 8 + 4)
+
+    def bind(self, rows: int, scratch: int, out: int, front: Front | None = None, add: int = 0) -> np.ndarray:
+        """A task of its own for `rows` rows of bf16 at fixed addresses, for a list of kernels; (fields,) int64."""
+        assert self._out == torch.bfloat16 == self._dtype
+        assert self._deep == self.in_features
+        task = self._task.copy()
+        task[Field.SOURCE] = _BF16 if front is None else _before(task, front)
+        _lay(task, rows, self._deep, scratch)
+        task[Field.OUT], task[Field.ADD] = out, add
+        return task
+
+    @property
+    def bindable(self) -> bool:
+        """Whether `bind` can be used: bf16 in and out, whole groups of columns."""
+        return self._out == torch.bfloat16 and self._deep == self.in_features
 
     @property
     def nbytes(self) -> int:
         return sum(t.nbytes for t in self._held)
+
+
+def _before(task: np.ndarray, front: Front) -> int:
+    """Tell a task what stands in front of the product; returns the kernels' number of it."""
+    if isinstance(front, RmsNorm):
+        task[Field.NORM], task[Field.EPS] = front.address, front.eps_bits
+    return _SOURCES[front.name]
+
+
+def _lay(task: np.ndarray, rows: int, deep: int, scratch: int) -> None:
+    """Places of the kernel's intermediate numbers, from address `scratch` on."""
+    parts = scratch + 4 * rows * deep
+    starts = parts + 2 * rows * deep
+    task[Field.VALUES], task[Field.PARTS], task[Field.STARTS], task[Field.STEPS] = scratch, parts, starts, starts + rows * (deep // 8)
+    task[Field.M] = rows
 
 
 @functools.cache

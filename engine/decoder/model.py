@@ -16,6 +16,7 @@ from engine.decoder.config import DecoderConfig, Rope
 from engine.decoder.front import Front, Gate, RmsNorm
 from engine.decoder.fused import FusedRows, Pass, usable
 from engine.decoder.kv import LayerSlots, SlotCache
+from engine.decoder.program import MOST_ROWS, Program, possible
 from engine.decoder.rope import RopeTable, rotate_
 from engine.decoder.weights import LayerWeights, Weights
 from engine.speculation.draft import Needs
@@ -51,6 +52,8 @@ class Model:
             for layer in weights.layers
         ]
         self._norm = norm(weights.norm)
+        self._programs: dict[int, Program] = {}
+        self._listable = self.fused is not None and possible(weights)
         self._gate = Gate("silu" if self.config.activation == "silu" else "gelu")
         self._embed_scale = torch.tensor(self.config.embed_scale, dtype=weights.dtype).item()  # rounded as the families do
 
@@ -73,6 +76,8 @@ class Model:
         """
         config, weights = self.config, self.weights
         x = self.embed(tokens)
+        if isinstance(attend, Pass) and (program := self._program(attend.rows, needs)) is not None:
+            return self._out(program.run(x, attend), head_rows, needs, [])
         turns = {} if positions is None else {rope: table.at(positions) for rope, table in self._tables.items()}
         inputs: dict[int, Tensor] = {}
         for i, layer in enumerate(weights.layers):
@@ -84,11 +89,26 @@ class Model:
             x = layer.o(seen, add=x) if after_attention is None else x + after_attention(layer.o(seen))
             middle = layer.gate_up(x, before_mlp)
             x = layer.down(middle, self._gate, x) if after_mlp is None else x + after_mlp(layer.down(middle, self._gate))
-        exported = [inputs[i] for i in needs.taps]
+        return self._out(x, head_rows, needs, [inputs[i] for i in needs.taps])
+
+    def _program(self, rows: int, needs: Needs) -> Program | None:
+        """The layers as one list of kernels, where they can be one; taps are read between layers."""
+        if needs.taps or rows > MOST_ROWS or not self._listable:
+            return None
+        if rows not in self._programs:
+            assert self.fused is not None
+            norms = [(before_attention, before_mlp) for before_attention, before_mlp, _, _ in self._norms]
+            self._programs[rows] = Program(self.weights, self.fused, norms, self._gate, rows)
+        return self._programs[rows]
+
+    def _out(self, x: Tensor, head_rows: slice | None, needs: Needs, exported: list[Tensor]) -> Result:
+        """Logits and what is exported, from the hidden states behind the last layer (M, H)."""
         if needs.final:
-            exported.append(self._norm(x))
-        # the head works out its norm itself, whatever is exported: logits have the same bits with any drafter
-        logits = None if head_rows is None else self.head(x[head_rows], self._norm)
+            final = self._norm(x)
+            exported.append(final)
+            logits = None if head_rows is None else self.head(final[head_rows])
+        else:
+            logits = None if head_rows is None else self.head(x[head_rows], self._norm)
         taps = None if not exported else exported[0] if len(exported) == 1 else torch.cat(exported, dim=-1)
         return logits, taps
 

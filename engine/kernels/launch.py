@@ -113,3 +113,15 @@ def attention(module: ir.Module, shape: attend.Shape, gnu: bool) -> None:
         with many:
             _fork(c, module, share, both, threads, gnu)
     c.b.ret_void()
+
+
+def listed(module: ir.Module) -> None:
+    """Emit `run_list` (entries, count): one kernel after the other, without coming back to Python. An entry is four 64-bit numbers:
+    address of the kernel, of its task, of x, and the number of threads."""
+    c = Code(module, "run_list", VOID, [PTR, I64], local=False)
+    entries, count = c.args
+    with c.loop(0, count) as each:
+        entry = c.at(entries, c.mul(each.index, 32))
+        kernel = c.load(entry, 0, ir.FunctionType(VOID, [PTR, PTR, I64]).as_pointer())
+        c.b.call(kernel, [c.load(entry, 8, PTR), c.load(entry, 16, PTR), c.load(entry, 24, I64)])
+    c.b.ret_void()

@@ -14,12 +14,23 @@ from engine.kernels.attend import Shape
 from engine.kernels.isa import Isa, host
 from engine.kernels.threads import runtime
 
-Kernel = Callable[[int, int, int], None]  # (address of the task, address of x, threads)
+
+class Kernel:
+    """A compiled function: called with the addresses of its task and of x, and a number of threads; `address` is its own."""
+
+    __slots__ = ("_call", "address")
+
+    def __init__(self, address: int) -> None:
+        self.address = address
+        self._call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(address)
+
+    def __call__(self, task: int, x: int, threads: int) -> None:
+        self._call(task, x, threads)
 
 
 class Machine:
     """`nf4` and `int8` run a whole product: rows of x to integers, then all tiles, on several threads. `attention` makes a kernel for
-    the shape of a model."""
+    the shape of a model; `run_list` (address of entries, count) runs many kernels in a row, see `launch.listed`."""
 
     def __init__(self, isa: Isa, openmp: dict[str, int]) -> None:
         from engine.kernels import launch, product, rows
@@ -33,8 +44,11 @@ class Machine:
                 product.tile(module, isa, kind, count)
             product.product(module, isa, kind)
         launch.entries(module, gnu="GOMP_parallel" in openmp)
+        launch.listed(module)
         self._engines: list[Any] = []
-        self.nf4, self.int8 = self._compile(module, "run_nf4", "run_int8")
+        nf4, int8, run = self._compile(module, "run_nf4", "run_int8", "run_list")
+        self.nf4, self.int8 = Kernel(nf4), Kernel(int8)
+        self.run_list: Callable[[int, int], None] = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(run)
         self._attention: dict[Shape, Kernel] = {}
 
     def attention(self, shape: Shape) -> Kernel:
@@ -44,10 +58,10 @@ class Machine:
 
             module = _module()
             launch.attention(module, shape, gnu="GOMP_parallel" in self._openmp)
-            self._attention[shape] = self._compile(module, "run_attend")[0]
+            self._attention[shape] = Kernel(self._compile(module, "run_attend")[0])
         return self._attention[shape]
 
-    def _compile(self, module: Any, *names: str) -> list[Kernel]:
+    def _compile(self, module: Any, *names: str) -> list[int]:
         from llvmlite import binding
 
         binding.initialize_native_target()
@@ -64,8 +78,7 @@ class Machine:
         engine = binding.create_mcjit_compiler(parsed, machine)
         engine.finalize_object()
         self._engines.append(engine)  # owns the code
-        kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
-        return [kind(engine.get_function_address(name)) for name in names]
+        return [engine.get_function_address(name) for name in names]
 
 
 def _module() -> Any:
