@@ -84,7 +84,7 @@ async def test_interrupted(machine: Machine) -> None:
     new = world(machine=machine, resume="")
     async with new.app.run_test(size=(80, 24)) as pilot:
         await started(new, pilot)
-        await wait_for(pilot, lambda: "[interrupted]" in new.shown())
+        await wait_for(pilot, lambda: "[interrupted]" in new.shown() and not new.screen.transcript.below)
         await same(new, pilot, "interrupted")
 
 
