@@ -68,7 +68,8 @@ def test_first_tokens_come_as_often_as_the_law_says(pair: tuple, room: dict[str,
     assert sum(abs(counts[t] / 3000 - p) for t, p in psi.items()) / 2 < 0.05
     for seed in range(25):  # and this is how it draws; the law does not know what was drawn
         run = ask(side, seed, **room)
-        assert run.tokens[0] == law.pieces(draw(law.masses, leaves, seed, 1, noise.PROPOSE))[0]
+        own = noise.key(seed, 1, noise.PROPOSE)  # of this step alone
+        assert run.tokens[0] == law.pieces(draw(law.masses, leaves, own, 1, noise.PROPOSE))[0]
         assert exact(run.laws[0], run.tokens[0]) == psi[run.tokens[0]]  # type: ignore[arg-type]
     if room["reach"] > 1:
         assert any(len(branch.path) for branch in law._branches)
