@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from engine.decoder import linear
+from engine.decoder import linear, tiles
 from engine.decoder.config import DecoderConfig
 from engine.decoder.source import AGAIN, TensorSource
 from engine.errors import EngineError
@@ -34,7 +34,7 @@ class Matrix:
     def specs(self, dtype: torch.dtype) -> Iterator[tuple[str, torch.dtype, tuple[int, ...]]]:
         """The packed tensors, as `linear.pack` makes them."""
         n, k = self.shape
-        wide, deep = linear.padded(self.shape)
+        wide, deep = tiles.padded(self.shape)
         if self.layout == "dense":
             yield f"{self.name}.weight", dtype, (n, k)
         elif self.layout == "int8":
