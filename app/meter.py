@@ -106,10 +106,11 @@ class Meter:
 
     def reading(self, event: Prefill) -> None:
         """The prompt is read."""
-        self._prefill = event
+        self._loading, self._prefill = None, event
 
     def step(self, event: Step) -> None:
-        """Count a step."""
+        """Count a step. Draft heads that came in mid-reply have read the text by then."""
+        self._loading = None
         self._tally.add(event)
         if event.at_s - self._sampled_s >= RATE_S and (now := self._tally.now) is not None:
             self._sampled_s = event.at_s

@@ -15,7 +15,8 @@ import torch
 
 from engine.drafters.model import common
 from engine.errors import EngineError
-from engine.protocol import Done, Event, FinishReason, Generate, Loading, Memory, Message, Notice, Prefill, Sampling, Segment, Step, Weigh
+from engine.protocol import Done, Event, FinishReason, Generate, Memory, Message, Notice, Prefill, Sampling, Segment, Step, Weigh
+from engine.reading import catch_up, read_prompt
 from engine.speculation.control import Controller
 from engine.speculation.draft import Context, Drafter, Needs, Question
 from engine.speculation.loop import Emitted, Limits, StepResult, generate
@@ -24,8 +25,6 @@ from engine.stats import Tally
 from engine.text import Detokenizer
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from engine.decoder.target import Target
     from engine.decoder.tokenizer import Tokenizer
 
@@ -67,7 +66,7 @@ class Session:
 
         emit(Prefill(command.reply, reused, len(prompt), reused))
         self._ids = list(prompt)  # before anything is read: whatever ends the reading, the cache holds a beginning of these
-        whole = self._read(prompt, reused, progress, cancelled)
+        whole = read_prompt(self.target, self.loaded.drafter, prompt, reused, progress, emit, cancelled)
         ctx = Context(
             self._ids,
             len(prompt),
@@ -85,7 +84,7 @@ class Session:
             nonlocal synced
             between()
             if self.loaded.drafter is not None and self.loaded.drafter is not synced:
-                self._catch_up(self.loaded.drafter, ctx, emit)
+                catch_up(self.target, self.loaded.drafter, ctx, emit)
                 self.loaded.drafter.sync(ctx)
             synced = self.loaded.drafter
             self.target.needs = synced.needs if synced is not None else Needs()
@@ -135,39 +134,6 @@ class Session:
         logits = self.target.verify(torch.tensor(ids[-1:]), ())[0]  # (V,)
         self.target.truncate(len(ids) - 1)
         return tuple(logits[list(command.tokens)].tolist())
-
-    def _read(self, prompt: list[int], reused: int, progress: Callable[[int, int], None], cancelled: Callable[[], bool]) -> bool:
-        """Read the prompt but its last token. A drafter that reads hidden states gets them on the way; those of the part that is in the
-        cache, but that it has not seen, are worked out once more. False when cancelled."""
-        drafter = self.loaded.drafter
-        reader = drafter.needs.reader if drafter is not None else None
-        if drafter is None or reader is None:
-            return self.target.prefill(prompt[reused:-1], progress, cancelled)
-        self.target.needs = drafter.needs
-        held = reader.rewind(prompt)
-
-        def sink(start: int, taps: Tensor) -> None:
-            reader.absorb(prompt, start, taps)
-
-        if held < reused and not self.target.reread(prompt[:reused], held, sink, None, cancelled):
-            return False
-        return self.target.prefill(prompt[reused:-1], progress, cancelled, sink)
-
-    def _catch_up(self, drafter: Drafter, ctx: Context, emit: Emit) -> None:
-        """A drafter that reads hidden states and comes into a text that was read without it: those of the whole text, from the cache."""
-        reader = drafter.needs.reader
-        if reader is None:
-            return
-        self.target.needs = drafter.needs
-        held, end = reader.rewind(ctx.ids), len(ctx.ids) - 1
-        if held < end:
-            self.target.reread(
-                ctx.ids[:-1],
-                held,
-                lambda start, taps: reader.absorb(ctx.ids, start, taps),
-                lambda done, total: emit(Loading(f"{drafter.name} reads the text", done, total, "tokens")),
-                ctx.cancelled,
-            )
 
     def _limit(self, command: Generate) -> None:
         """How much may be drafted in this reply."""

@@ -146,7 +146,8 @@ class Part:
 
 
 def test_the_first_that_has_something_to_say_drafts_and_all_hear_the_verdict() -> None:
-    a, b, c = Part("a", [], "ngram", Needs((1,), False, 3)), Part("b", [4, 5]), Part("c", [6], "pf", Needs((1, 5), True, 20))
+    reader: Any = object()
+    a, b, c = Part("a", [], "ngram", Needs(max_nodes=30)), Part("b", [4, 5]), Part("c", [6], "pf", Needs((5, 1), True, 20, reader))
     line = Stacked([a, b, c])
     ctx = context([1, 2, 3])
     line.sync(ctx)
@@ -158,7 +159,8 @@ def test_the_first_that_has_something_to_say_drafts_and_all_hear_the_verdict() -
     assert b.heard == ["sync", "propose", verdict, "close"]
     assert c.heard == ["sync", verdict, "close"]  # not asked
     assert (line.name, line.method, line.memory()) == ("a+b+c", "pf", 30)
-    assert line.needs == Needs((1, 5), True, 20)
+    assert line.needs == Needs((5, 1), True, 30)
+    assert line.needs.reader is reader
     b.says = []
     assert line.propose(ctx).source == "c"
     c.says = []
