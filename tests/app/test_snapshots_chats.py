@@ -6,13 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from textual.pilot import Pilot
 
 from app.chat import Chat
 from app.saved import chat_row, message_rows, restore
 from app.store import Store
 from tests.app.chats_made import answer, keep, talk
 from tests.app.test_snapshots import SIZES, press, same, world
-from tests.app.tui_world import Machine, started, wait_for
+from tests.app.tui_world import Machine, World, started, wait_for
 
 SHELL = "Two ways:\n\n```sh\nls | wc -l\n```\n\n- or `find`\n"
 
@@ -43,11 +44,17 @@ def last_chat(machine: Machine) -> Chat:
     return chat
 
 
+async def ready(new: World, pilot: Pilot[int]) -> None:
+    """The model is loaded, and its memory is shown."""
+    await started(new, pilot)
+    await wait_for(pilot, lambda: "mem " in new.shown())
+
+
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
 async def test_list(machine: Machine, size: tuple[int, int]) -> None:
     new = world(machine=machine)
     async with new.app.run_test(size=size) as pilot:
-        await started(new, pilot)
+        await ready(new, pilot)
         await press(new, pilot, "ctrl+o", until="About rivers")
         await press(new, pilot, "down", "down")
         await same(new, pilot, f"chats-{size[0]}")
@@ -56,7 +63,7 @@ async def test_list(machine: Machine, size: tuple[int, int]) -> None:
 async def test_search(machine: Machine) -> None:
     new = world(machine=machine)
     async with new.app.run_test(size=(80, 24)) as pilot:
-        await started(new, pilot)
+        await ready(new, pilot)
         await press(new, pilot, "ctrl+o", until="About rivers")
         await press(new, pilot, *"danube", until="1 chat found")
         await same(new, pilot, "chats-found")
@@ -66,7 +73,7 @@ async def test_search(machine: Machine) -> None:
 async def test_cursor_branches_and_versions(machine: Machine, size: tuple[int, int]) -> None:
     new = world(machine=machine, resume="")
     async with new.app.run_test(size=size) as pilot:
-        await started(new, pilot)
+        await ready(new, pilot)
         await wait_for(pilot, lambda: len(new.asked) == 2)
         await press(new, pilot, "tab", "k", until="branch 1/2")
         await same(new, pilot, f"cursor-{size[0]}")
@@ -83,7 +90,7 @@ async def test_interrupted(machine: Machine) -> None:
     store.close()
     new = world(machine=machine, resume="")
     async with new.app.run_test(size=(80, 24)) as pilot:
-        await started(new, pilot)
+        await ready(new, pilot)
         await wait_for(pilot, lambda: "[interrupted]" in new.shown() and not new.screen.transcript.below)
         await same(new, pilot, "interrupted")
 
@@ -91,7 +98,7 @@ async def test_interrupted(machine: Machine) -> None:
 async def test_editing_and_asking(machine: Machine) -> None:
     new = world(machine=machine, resume="")
     async with new.app.run_test(size=(80, 24)) as pilot:
-        await started(new, pilot)
+        await ready(new, pilot)
         await wait_for(pilot, lambda: len(new.asked) == 2)
         await press(new, pilot, "tab", "k", "e", until="Editing a question")
         await same(new, pilot, "editing")
