@@ -112,7 +112,8 @@ def generate(
                 break
         stays = path[: max(1, len(kept))]
         verdict = Verdict(stays, kept, target.taps[list(stays)] if target.taps is not None else None)
-        target.keep(verdict.path)
+        # the row that picked a stop id stays until the end, as without a draft: what sliding layers forget follows from that
+        target.keep(stays if stop_id is None else path[: len(kept) + 1])
         ctx.ids.extend(kept)
         ctx.picker.see(kept)
         written += len(kept)

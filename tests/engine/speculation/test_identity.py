@@ -47,6 +47,35 @@ def test_no_draft_can_change_the_text(filters: Filters, window: int | None) -> N
     assert drafts > 300  # over all settings: thousands
 
 
+@pytest.mark.parametrize("tree", [False, True])
+def test_the_cache_comes_as_far_as_without_a_draft(tree: bool) -> None:
+    """Sliding layers forget by how far a text came, a stop id included: what the next turn can reuse is the same with any drafter."""
+    target = tiny_target(3, tiny_config(window=12))
+    rng = random.Random(2)
+    reached: list[int] = []
+    keep = target.keep
+
+    def recorded(rows: tuple[int, ...]) -> None:
+        keep(rows)
+        reached.append(target.length)
+
+    target.keep = recorded  # type: ignore[method-assign]
+    inside = 0
+    for case in range(20):
+        prompt, stop_ids = [rng.randrange(32) for _ in range(5)], frozenset(rng.sample(range(32), 3))
+        plain = write(target, prompt, None, filters=FILTERS[2], seed=case, max_tokens=40, stop_ids=stop_ids)
+        farthest = max(reached)
+        reached.clear()
+        truth = plain.ids + [s for s in (plain.steps[-1].stop_id,) if s is not None]
+        adversary = Adversary(random.Random(case), 32, truth, len(prompt), 1.0, tree)
+        run = write(target, prompt, adversary, filters=FILTERS[2], seed=case, max_tokens=40, stop_ids=stop_ids)
+        assert run.ids == plain.ids
+        assert max(reached) == farthest
+        inside += run.reason == "stop" and run.steps[-1].emitted > 0
+        reached.clear()
+    assert inside > 3
+
+
 @pytest.mark.parametrize("filters", FILTERS, ids=str)
 def test_the_shipped_drafters_change_nothing(filters: Filters) -> None:
     target = tiny_target(3)
