@@ -11,11 +11,13 @@ import torch
 from torch import Tensor
 
 from engine.decoder.target import LeanTarget
+from engine.errors import EngineError
 from engine.speculation import noise
 from engine.speculation.draft import Context, Draft, Needs, Verdict, chain
 from engine.speculation.sampling import Row
 
 CATCH_UP = 16  # up to here missing tokens go through one pass with the next proposal
+MOST_BROKEN = 3  # drafts with numbers that are none; then the model rests for good
 
 
 def common(a: list[int], b: list[int], start: int, end: int) -> int:
@@ -40,11 +42,12 @@ class ModelDrafter:
         self._width = min(vocab_size, runner.vocab_size)
         self._ids: list[int] = []  # what the own cache holds
         self._agreed = 0  # as many of them are known to be committed
+        self._broken = 0
 
     def sync(self, ctx: Context) -> None:
         """Read all committed ids but the root. A text that fills the own context is left alone: nothing will be drafted for it."""
         self._back_to(common(self._ids, ctx.ids, 0, len(ctx.ids) - 1))
-        if len(ctx.ids) < self._runner.context:
+        if len(ctx.ids) < self._runner.context and self._broken < MOST_BROKEN:
             self._read(ctx, ctx.ids[len(self._ids) : -1])
 
     def _back_to(self, length: int) -> None:
@@ -65,7 +68,7 @@ class ModelDrafter:
     def propose(self, ctx: Context) -> Draft:
         """Draw up to the budget, one pass a token."""
         budget = min(ctx.budget(self.name), self._runner.context - len(ctx.ids))
-        if budget <= 0:
+        if budget <= 0 or self._broken >= MOST_BROKEN:
             return Draft(source=self.name)
         missing = ctx.ids[len(self._ids) :]
         if len(missing) > CATCH_UP:
@@ -78,11 +81,24 @@ class ModelDrafter:
             logits = self._runner.next(self._known(missing))[:, : self._width]
             self._ids += missing
             row = [Row(ctx.next_index + len(tokens), tuple(tokens))]
-            if ctx.with_laws:
-                laws.append(_widen(ctx.picker.laws(logits, row), ctx.vocab_size))
-            missing = ctx.picker.pick(logits, row, stream)
+            try:
+                law = _widen(ctx.picker.laws(logits, row), ctx.vocab_size) if ctx.with_laws else None
+                missing = ctx.picker.pick(logits, row, stream)
+            except EngineError as error:
+                if error.kind != "not_finite":
+                    raise
+                self._stumble(ctx)
+                break
+            laws += [] if law is None else [law]
             tokens += missing
         return chain(tokens, self.name, torch.cat(laws) if laws else None)
+
+    def _stumble(self, ctx: Context) -> None:
+        """Numbers that are none: the target goes on by itself, and what was read is not to be trusted."""
+        self._back_to(0)
+        self._broken += 1
+        if self._broken >= MOST_BROKEN:
+            ctx.tell(f"{self.name} is off: its numbers are not finite (NaN or infinite), three times now.")
 
     def commit(self, ctx: Context, verdict: Verdict) -> None:
         """Forget what was drafted and not kept."""

@@ -191,3 +191,24 @@ def test_memory_and_close() -> None:
     assert drafter.memory() == sum(runner.memory()) > 0
     drafter.close()
     assert not hasattr(runner, "model")
+
+
+def test_numbers_that_are_none_end_a_draft_and_after_three_the_drafter() -> None:
+    """The text is the target's own all the same, a single bad pass does no lasting harm, and it is said once."""
+    target, runner = tiny_target(3), tiny_target(3)
+    plain = write(target, [1, 2, 3, 4], None, filters=SAMPLED, max_tokens=60)
+    real, bad = runner.next, iter([False, True] + [False] * 9 + [True, False, True])
+    runner.next = lambda ids: real(ids) * (float("nan") if next(bad) else 1.0)  # type: ignore[method-assign]
+    drafter = ModelDrafter("same", runner, 32)
+    run = write(target, [1, 2, 3, 4], drafter, filters=SAMPLED, max_tokens=60, k=5)
+    assert run.ids == plain.ids
+    assert next(bad, None) is None
+    assert [step.drafted for step in run.steps[:3]] == [1, 5, 4]
+    assert not any(step.drafted for step in run.steps[4:])
+    told: list[str] = []
+    ctx = context([1, 2, 3, 4], tell=told.append)
+    other = ModelDrafter("other", tiny_target(4), 32)
+    other._runner.next = lambda ids: torch.full((1, 32), float("nan"))  # type: ignore[method-assign]
+    for _ in range(5):
+        assert not other.propose(ctx).tokens
+    assert told == ["other is off: its numbers are not finite (NaN or infinite), three times now."]
