@@ -101,6 +101,12 @@ class Model:
             self._programs[rows] = Program(self.weights, self.fused, norms, self._gate, rows)
         return self._programs[rows]
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of weights, rotary tables and the programs' intermediate numbers."""
+        tables = sum(table.cos.nbytes + table.sin.nbytes for table in self._tables.values())
+        return self.weights.nbytes + tables + sum(program.nbytes for program in self._programs.values())
+
     def _out(self, x: Tensor, head_rows: slice | None, needs: Needs, exported: list[Tensor]) -> Result:
         """Logits and what is exported, from the hidden states behind the last layer (M, H)."""
         if needs.final:

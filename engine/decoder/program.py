@@ -39,6 +39,7 @@ class Program:
         products = [p for layer in weights.layers for p in (layer.qkv, layer.o, layer.gate_up, layer.down)]
         scratch = torch.empty(max(p.scratch(rows) for p in products if isinstance(p, Tiles)), dtype=torch.uint8)
         self._held: list[object] = [between, qkv, seen, middle, scratch]
+        self.nbytes = sum(t.nbytes for t in (self._x, between, qkv, seen, middle, scratch))
         entries: list[tuple[int, int, int, int]] = []
         threads = torch.get_num_threads()
 

@@ -186,8 +186,8 @@ class LeanTarget:
         return self.cache.truncate(length)
 
     def memory(self) -> tuple[int, int]:
-        """Bytes of weights and of keys and values."""
-        return self.model.weights.nbytes, self.cache.nbytes
+        """Bytes of the model and of keys and values."""
+        return self.model.nbytes, self.cache.nbytes
 
     def close(self) -> None:
         """Drop the tensors."""

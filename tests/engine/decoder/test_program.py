@@ -49,3 +49,15 @@ def test_taps_and_wide_passes_go_the_ordinary_way() -> None:
     target.verify(torch.tensor([5]), ())
     assert target.taps is not None
     assert not target.model._programs
+
+
+def test_what_a_program_holds_is_counted() -> None:
+    target = packed_target("nf4", "int8", None)
+    target.prefill([1] * 20)
+    before = target.memory()[0]
+    assert before > target.model.weights.nbytes  # rotary tables
+    target.verify(torch.tensor([5, 6]), (0,))
+    one = target.memory()[0]
+    assert one > before
+    target.verify(torch.tensor([5, 6]), (0,))
+    assert target.memory()[0] == one
