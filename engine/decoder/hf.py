@@ -88,7 +88,6 @@ class HfTarget:
     """`Target` and a drafter's `next` over a transformers causal language model."""
 
     exact = False
-    chains_only = True
     needs = Needs()  # nothing is exported: draft heads are refused here (`drafters.registry`)
     taps: Tensor | None = None
 

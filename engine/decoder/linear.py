@@ -3,9 +3,10 @@
 A weight (N, K) is first *packed* (`pack`: plain tensors that a cache can store and map) and then *built* into a callable for a
 device (`build`). Row invariance means that a row's result has the same bits however many rows share the call (DESIGN 5):
 
-- `nf4_tiles`, `int8_tiles` (`tiles`): our own CPU kernels: exact integer sums, invariant by construction, a weight read once for up to
-  four rows.
-- `nf4` (bitsandbytes: CUDA and others), `int8`, `dense`: kernels that may switch by the number of rows; not invariant.
+- `nf4_tiles`, `int8_tiles` (`tiles`): our own CPU kernels: exact integer sums, invariant by construction, a weight read once for two to
+  four rows, as many as the processor's registers hold.
+- `int8` in bf16 on other CPUs: torch's own kernel, whose rows had the same bits wherever it was measured.
+- `nf4` (bitsandbytes: CUDA and others), `int8` elsewhere, `dense`: kernels that may switch by the number of rows; not invariant.
 """
 
 from __future__ import annotations

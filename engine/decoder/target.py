@@ -35,7 +35,6 @@ class Target(Protocol):
     context: int
     exact: bool  # a row's logits are the same bits at any number of rows, and in any tree
     max_nodes: int  # most drafted rows that a verify can take; 0 = this model cannot roll back
-    chains_only: bool  # a draft must not branch
     needs: Needs  # hidden states to export; whoever sets a drafter beside the target sets this
     taps: Tensor | None  # (n+1, F) what the last verify exported; None when nothing is asked for
 
@@ -57,7 +56,6 @@ class LeanTarget:
     """The lean decoder with its cache."""
 
     max_nodes = 64
-    chains_only = False
 
     def __init__(self, weights: Weights, context: int) -> None:
         self.context = context

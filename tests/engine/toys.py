@@ -81,7 +81,6 @@ class Toy:
     context: int = 64
     exact: bool = True
     max_nodes: int = 16
-    chains_only: bool = False
     taps: torch.Tensor | None = None
     ids: list[int] = field(default_factory=list)
     passes: int = 0
