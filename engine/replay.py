@@ -63,6 +63,7 @@ class _Player:
         self._commands, self._out, self._stopper = commands, outbox, stopper
         self._later: deque[tuple[int, Command] | None] = deque()  # came during a reply and is no swap
         self._replies = 0
+        self._instead: dict[str, str] = {}  # a prompt that was not recorded: the one played for it, the same for each drafter
         self._now = READY
 
     @property
@@ -154,8 +155,7 @@ class _Player:
         asked = command.raw if command.raw is not None else command.messages[-1].content if command.messages else ""
         take = trace.take(asked, self._now.drafter)
         if take is None:
-            asked = trace.prompts[self._replies % len(trace.prompts)]
-            self._replies += 1
+            asked = self._instead.setdefault(asked, trace.prompts[len(self._instead) % len(trace.prompts)])
             take = trace.take(asked, self._now.drafter)
             self._out.put(Notice(f"This is a recording and knows no answer to that: it plays the one to “{asked}”.", command.reply))
         assert take is not None

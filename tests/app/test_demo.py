@@ -96,6 +96,19 @@ async def test_an_unknown_question_says_that_this_is_a_recording() -> None:
         assert any("This is a recording" in note for note in world.notes)
 
 
+async def test_a_race_on_an_unknown_question_plays_one_text_in_all_lanes() -> None:
+    """Whatever was asked before: the lanes show the same recording with each drafter, and the texts agree."""
+    world = DemoWorld()
+    async with world.app.run_test(size=(80, 24)) as pilot:
+        await started(world, pilot)
+        await ask(world, pilot, "What is your name?")
+        await ask(world, pilot, "Why is the sky blue?")
+        await pilot.press("f5")
+        await wait_for(pilot, lambda: isinstance(world.app.screen, CompareScreen))
+        await pilot.press("enter")
+        await wait_for(pilot, lambda: "All three texts are identical" in world.shown())
+
+
 async def test_nothing_is_kept_and_nothing_is_touched(home: Path) -> None:
     """No chats, no state, no downloads, no deletions."""
     world = DemoWorld()
