@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from app.screens.chat_loads import LoadFlow
 from app.screens.failures import reply_panel
 from app.tree import Turn, Version, behind, with_tail
@@ -20,12 +23,13 @@ class ReplyFlow(LoadFlow):
     ids: tuple[int, ...] = ()  # tokens of the reply under way
     steps: list[Step]  # and its steps
     begun: Version | None = None  # the answer that it continues
+    opening = False  # a question is on its way to the engine
 
     async def send(self, text: str) -> None:
         """A question for the model; waits for the model where it is still loading."""
         if not text.strip() and not self.chat.attached:
             return
-        if self.chat.pending is not None:
+        if self.taken:
             self.toast("A reply is being written: Esc stops it. Your text stays in the box.")
             return
         if self.held:
@@ -38,16 +42,31 @@ class ReplyFlow(LoadFlow):
             self.loaded.load(self.loaded.target)  # it was lost, for instance to an out-of-memory: load it again
         self.prompt.sent(text)
         edited, self.editing = self.editing, None
-        if edited is not None:
-            await self.transcript.show_from(self.chat.before(edited))
-        self.asked = await self.transcript.say(text, edited.attached if edited is not None else self.chat.attached)
-        self.transcript.follow()
-        if self.loaded.loading_target:
-            self.held = True
-            self.held_text, self.held_instead = text, edited
-        else:
-            await self.ask(text, edited)
+        with self._opening():
+            if edited is not None:
+                await self.transcript.show_from(self.chat.before(edited))
+            self.asked = await self.transcript.say(text, edited.attached if edited is not None else self.chat.attached)
+            self.transcript.follow()
+            if self.loaded.loading_target:
+                self.held = True
+                self.held_text, self.held_instead = text, edited
+            else:
+                await self.ask(text, edited)
         self.wake()
+
+    @property
+    def taken(self) -> bool:
+        """A reply is under way, or its question is being drawn: keys come faster than that, for instance from a paste as typed text."""
+        return self.opening or self.chat.pending is not None
+
+    @contextmanager
+    def _opening(self) -> Iterator[None]:
+        """From the key to the request, no other reply may begin."""
+        self.opening = True
+        try:
+            yield
+        finally:
+            self.opening = False
 
     async def ask(self, text: str, instead: Turn | None) -> None:
         """Put a question into the conversation, and start the answer."""
@@ -94,16 +113,22 @@ class ReplyFlow(LoadFlow):
 
     async def again(self, turn: Turn | None = None) -> None:
         """Another version of an answer, by default the last; what followed the old one stays with it."""
+        if self.taken:
+            return
         turn = turn or self.chat.turns[-1]
-        await self.transcript.show_from([*self.chat.before(turn), turn])
-        self.asked = None
-        await self.start(self.chat.request(turn=turn))
+        with self._opening():
+            await self.transcript.show_from([*self.chat.before(turn), turn])
+            self.asked = None
+            await self.start(self.chat.request(turn=turn))
 
     async def go_on(self) -> None:
         """Continue the last answer, which was cut off."""
+        if self.taken:
+            return
         self.asked = None
-        await self.transcript.to_end()
-        await self.start(self.chat.carry_on())
+        with self._opening():
+            await self.transcript.to_end()
+            await self.start(self.chat.carry_on())
 
     async def take_reply(self, events: list[Prefill | Step | Done | Failed]) -> None:
         """Everything that has come for the reply under way, drawn at once."""

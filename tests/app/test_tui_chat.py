@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
+import pytest
 from textual import events
 from textual.widgets import Markdown
 
 from app.chat import ChatOptions
+from app.command_table import BY_NAME
 from app.seeds import reply_seed
 from engine.catalog.specs import NGRAM
 from engine.protocol import Load, Loading, Message
@@ -198,6 +201,37 @@ async def test_enter_during_a_reply_keeps_the_text_in_the_box() -> None:
         assert world.screen.prompt.text == "meanwhile"
         assert len(world.requests) == 1
         world.client.stop()
+
+
+@pytest.mark.parametrize("loading", [False, True])
+async def test_typed_faster_than_it_is_drawn(loading: bool) -> None:
+    """Lines that arrive as keys, as from a paste without brackets: the first is sent, what follows stays in the box, once each."""
+    trace = Trace(load=((0.0, Loading("reading")), (1.0 if loading else 0.0, READY)), replies=(scripted(LONG),))
+    world = World(trace=trace, speed=1.0)
+    async with world.app.run_test() as pilot:
+        await (wait_for(pilot, lambda: world.screen.loaded.loading) if loading else started(world, pilot))
+        for text in ("one", "two", "three"):
+            world.screen.prompt.put(text)
+            world.screen.run_command(BY_NAME["send"])
+            while text == "one" and world.screen.prompt.text:  # until it is taken from the box, and no longer
+                await asyncio.sleep(0)
+        await wait_for(pilot, lambda: world.requests)
+        await pilot.pause()
+        assert world.asked == ["one"]
+        assert [request.messages[-1].content for request in world.requests] == ["one"]
+        assert world.screen.prompt.text == "three"
+
+
+async def test_again_and_again_at_once() -> None:
+    """^R twice, faster than it is drawn, is one new version."""
+    world = World(SHORT, "Second.", "Third.")
+    async with world.app.run_test() as pilot:
+        await started(world, pilot)
+        await ask(world, pilot, "why?")
+        world.screen.run_command(BY_NAME["retry"])
+        world.screen.run_command(BY_NAME["retry"])
+        await wait_for(pilot, lambda: len(world.requests) == 2 and not world.screen.situation.generating)
+        assert len(world.screen.chat.turns[0].versions.items) == 2
 
 
 async def test_retry_makes_a_new_version() -> None:
