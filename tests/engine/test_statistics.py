@@ -195,7 +195,7 @@ def test_exact_seed_rule(method: str) -> None:
 
 @dataclass
 class Colder:
-    """Wrong: the laws that are told are those of half the temperature."""
+    """Wrong: the laws that are told are those of a quarter of the temperature."""
 
     inner: Drafter
 
@@ -204,7 +204,7 @@ class Colder:
 
     def propose(self, ctx: Context) -> Draft:
         draft = self.inner.propose(ctx)
-        laws = [law**2 / (law**2).sum() if isinstance(law, torch.Tensor) else law for law in draft.laws or ()]
+        laws = [law**4 / (law**4).sum() if isinstance(law, torch.Tensor) else law for law in draft.laws or ()]
         return replace(draft, laws=laws or None)
 
 
