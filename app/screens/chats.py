@@ -64,9 +64,16 @@ class ChatsScreen(PlaceScreen[Wanted | None]):
         self.filter.focus()
         self.run_worker(self.look(), group="look", exclusive=True)
 
+    def on_resize(self) -> None:
+        if self._listed:
+            self._show()
+
     # --- the list ----------------------------------------------------------------------------------------------------
 
     def on_input_changed(self, event: Input.Changed) -> None:
+        if event.value == "/":  # the key that leads to the search, pressed in it
+            self.filter.value = ""
+            return
         self._text = event.value
         self.run_worker(self.look(LOOK_S), group="look", exclusive=True)
 
@@ -83,7 +90,7 @@ class ChatsScreen(PlaceScreen[Wanted | None]):
 
     def _show(self, problem: str = "") -> None:
         at = self.list.highlighted or 0
-        self.list.set_options([Option(_row(chat, self._current), str(chat.key)) for chat in self._listed])
+        self.list.set_options([Option(_row(chat, self._current, self.app.size.width - 2), str(chat.key)) for chat in self._listed])
         self.list.display = bool(self._listed)
         nothing = self.query_one("#none", Static)
         nothing.display = not self._listed
@@ -164,13 +171,14 @@ class ChatsScreen(PlaceScreen[Wanted | None]):
         self.dismiss(None)
 
 
-def _row(chat: Listed, current: int) -> Content:
-    """Two lines at most: title and facts, and where the text was found."""
+def _row(chat: Listed, current: int, width: int) -> Content:
+    """Two lines at most: title and facts, and where the text was found. A long title leaves room for the facts."""
     sign = "▸ " if chat.key == current else "  "
     facts = [when(chat.changed), f"{chat.turns} {'turn' if chat.turns == 1 else 'turns'}" if chat.turns else "unsent"]
     facts += [one_line(chat.model, 30)] if chat.model else []
-    title = one_line(chat.name or chat.draft, 60) or "(untitled)"
-    row = Content.assemble((f"{chat.number:>4} {sign}", "dim"), (title, "bold"), ("   " + " · ".join(facts), "dim"))
+    start, end = f"{chat.number:>4} {sign}", "   " + " · ".join(facts)
+    title = one_line(chat.name or chat.draft, min(60, max(12, width - len(start) - len(end)))) or "(untitled)"
+    row = Content.assemble((start, "dim"), (title, "bold"), (end, "dim"))
     return Content.assemble(row, (f"\n       {one_line(chat.excerpt)}", "")) if chat.excerpt else row
 
 

@@ -137,8 +137,34 @@ async def test_the_list_at_each_size(tmp_path: Path, size: tuple[int, int]) -> N
         rows = app.shown().split("\n")
         assert rows[0].startswith(" Chats")
         assert "Enter open" in rows[-1]
-        assert "[bold]x[/] ␛]0;title␇ 你好" in app.shown()
+        title = "[bold]x[/] ␛]0;title␇ 你好" if size[0] > 60 else "[bold]x[/] ␛]0;…"
+        assert title in app.shown()
         assert isinstance(app.app.screen, ChatsScreen)
+
+
+@pytest.mark.parametrize("size", [(60, 16), (80, 24)])
+async def test_a_long_title_leaves_room_for_the_facts(tmp_path: Path, size: tuple[int, int]) -> None:
+    prepared(tmp_path, talk(("Write a short function that reverses a list, then explain it in three sentences", "x")))
+    app = world(tmp_path)
+    async with app.app.run_test(size=size) as pilot:
+        await started(app, pilot)
+        await pilot.press("ctrl+o")
+        await wait_for(pilot, lambda: "1 chat" in app.shown())
+        row = next(row for row in app.shown().split("\n") if "Write a" in row)
+        assert "…" in row
+        assert row.endswith("1 turn · big")
+
+
+async def test_the_key_of_the_search_pressed_in_it_is_no_text(tmp_path: Path) -> None:
+    """The key bar names it while the search has the focus already."""
+    prepared(tmp_path, talk(("about rivers", "The Danube.")), talk(("about snow", "White.")))
+    app = world(tmp_path)
+    async with app.app.run_test() as pilot:
+        await started(app, pilot)
+        await pilot.press("ctrl+o")
+        await wait_for(pilot, lambda: "2 chats" in app.shown())
+        await pilot.press("/", *"danube")
+        await wait_for(pilot, lambda: "1 chat found" in app.shown())
 
 
 async def test_an_empty_list_and_a_search_without_result(tmp_path: Path) -> None:
