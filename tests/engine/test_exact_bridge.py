@@ -156,12 +156,19 @@ def test_any_pair_of_vocabularies(monkeypatch: pytest.MonkeyPatch, pair: str, me
     assert world.kept
 
 
+FILTERS = (
+    Filters(temperature=0.5),
+    Filters(temperature=1.0, top_k=2),
+    Filters(temperature=1.0, top_p=0.77),
+    Filters(temperature=0.5, min_p=0.17),
+    Filters(temperature=1.0, repeat_penalty=2.0),
+)
+
+
 @pytest.mark.parametrize("rule", BOTH)
 @pytest.mark.parametrize("method", ["tli", "pf", "slrs"])
 def test_filters(monkeypatch: pytest.MonkeyPatch, method: str, rule: Verify) -> None:
-    for seed, filters in enumerate(
-        (Filters(temperature=0.5), Filters(temperature=1.0, top_k=2), Filters(temperature=1.0, top_p=0.77), Filters(0.5, min_p=0.17))
-    ):
+    for seed, filters in enumerate(FILTERS):
         assert World.random("shared", 20 + seed, 3, 3 if method == "tli" else 2).variation(monkeypatch, method, rule, filters=filters) == 0
 
 

@@ -75,6 +75,8 @@ FILTERS = [
     Filters(temperature=1.0, top_p=0.77),
     Filters(temperature=0.5, min_p=0.3),
     Filters(temperature=0.5, top_k=3, top_p=0.91, min_p=0.011),
+    Filters(temperature=1.0, repeat_penalty=2.0),
+    Filters(temperature=0.5, top_k=3, repeat_penalty=2.0),
     Filters(),
 ]
 

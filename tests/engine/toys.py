@@ -53,8 +53,13 @@ class Laws:
         return self._logits[key]
 
 
-def filtered(law: Law, filters: Filters) -> Law:
-    """The same law behind temperature 1 or 1/2, top-k, top-p and min-p, in fractions."""
+def filtered(law: Law, filters: Filters, text: Text = ()) -> Law:
+    """The same law behind a repetition penalty of 1 or 2 for the tokens of `text`, temperature 1 or 1/2, top-k, top-p and min-p, in
+    fractions."""
+    if filters.repeat_penalty != 1.0:
+        assert filters.repeat_penalty == 2.0
+        law = {i: w**2 if i in text else w for i, w in law.items()}
+        law = {i: w / sum(law.values()) for i, w in law.items()}
     if filters.greedy:
         return {max(law, key=lambda i: (law[i], -i)): Fraction(1)}
     power = {1.0: 1, 0.5: 2}[filters.temperature]
@@ -182,7 +187,7 @@ def product(p: Laws, length: int = 3, filters: Filters = SAMPLED, stop_ids: froz
     for _ in range(length):
         grown: dict[Text, Fraction] = {}
         for text, weight in live.items():
-            for token, w in filtered(p(text), filters).items():
+            for token, w in filtered(p(text), filters, text).items():
                 (done if token in stop_ids else grown)[(*text, token)] = weight * w
         live = grown
     return done | live
