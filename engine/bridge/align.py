@@ -32,7 +32,7 @@ def safe_start(text: bytes | bytearray, ends: Sequence[int], n: int | None = Non
             break
         if i == 0 or (start < stop and text[start] & 0xC0 != 0x80):
             best = i
-            if i <= n - 2 and text[start] in b" \n":
+            if i <= n - 2 and start < stop and text[start] in b" \n":
                 break
     return best
 
