@@ -24,6 +24,7 @@ from engine.speculation.draft import Context, Question
 from engine.speculation.sampling import Filters, Picker
 
 Render = Callable[[Question], list[int]]  # the prompt in the drafter's own ids; EngineError where its template cannot
+NEXT_KEPT = 0.7  # chance that one more token is kept when all before it were
 LAZY_BYTES = 96  # so much of the reply may be left unread while nothing is drafted
 
 
@@ -42,6 +43,9 @@ class Companion:
         self.own = Picker(Filters(), 0)  # its choice of the likeliest token, with the reply's penalty, in its own ids
         self.bridge_s = 0.0  # time spent in translation since it was last taken
         self.silenced = False  # its ends of turn are masked
+        self.passes = 0
+        self.pass_s = 0.0  # seconds of one pass of a draft, as measured
+        self.worth = (0.0, 0.0)  # `Context.worth` of this step
         self._prompt: list[int] = []
         self._held: list[int] = []  # what the cache holds
         self._counted = 0  # followed ids that `own` has seen
@@ -75,6 +79,20 @@ class Companion:
         if self.follower.behind > LAZY_BYTES:
             self.follower.sync()
 
+    def pays(self, sure: float) -> bool:
+        """Whether one more token is worth its pass, when everything drafted so far is kept with this chance."""
+        saved_s, row_s = self.worth
+        return saved_s <= 0.0 or sure * NEXT_KEPT * saved_s > self.pass_s + row_s
+
+    def chance(self, logits: Tensor, token: int) -> float:
+        """Probability of an id under logits (D,), where it is of use for `pays`."""
+        return float(1.0 / (logits - logits[token]).exp().sum()) if self.worth[0] > 0.0 else 1.0
+
+    def measured(self, passes: int, seconds: float) -> None:
+        """A draft took so many passes and seconds."""
+        if passes:
+            self.pass_s += (seconds / passes - self.pass_s) * (0.1 if self.pass_s else 1.0)
+
     def room(self) -> int:
         """Tokens that the model's context still has behind prompt and reply."""
         return self.runner.context - len(self._prompt) - len(self.follower.ids)
@@ -100,6 +118,7 @@ class Companion:
     def logits(self) -> Tensor:
         """Logits (D,) of the token behind everything that is followed and drafted. Raises NotFinite."""
         missing = self._missing()
+        self.passes += 1
         logits = self.runner.next(self._known(missing))
         self._held += missing
         return self._checked(logits)[0]
@@ -109,6 +128,7 @@ class Companion:
         if not self.follower.ids:
             return None, self.logits()
         missing = self._missing()
+        self.passes += 1
         logits = self.runner.verify(torch.tensor(self._known(missing)), tuple(range(len(missing) - 1)))[-2:]
         self.runner.keep(tuple(range(len(missing))))
         self._held += missing
@@ -133,6 +153,7 @@ class Companion:
         One pass; the cache stays as it is."""
         rows = {(): 0} | {path: i + 1 for i, path in enumerate(paths)}
         root = self._held[-1]
+        self.passes += 1
         self.runner.truncate(len(self._held) - 1)
         tokens = torch.tensor(self._known([root, *(path[-1] for path in paths)]))
         logits = self.runner.verify(tokens, tuple(rows[path[:-1]] for path in paths))[1:]

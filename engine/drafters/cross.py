@@ -7,7 +7,8 @@ Whatever a method proposes, the target decides.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from time import perf_counter
 from typing import Protocol
 
 from engine.drafters.companion import Companion, NotFinite
@@ -85,12 +86,16 @@ class Cross:
     def propose(self, ctx: Context) -> Draft:
         """Draw up to the budget of target ids."""
         self._last = Drafted([])
+        side, asked = self.side, 0
         budget = ctx.budget(self.source) if self._resting is None else 0
         if budget <= 0:
             return Draft(source=self.source)
         try:
             if self.side.align(ctx):
-                self._last = self._now.draft(self.side, ctx, budget)
+                asked, side.worth = budget, ctx.worth(self.source)
+                before, begun = side.passes, perf_counter() - side.bridge_s
+                self._last = self._now.draft(side, ctx, budget)
+                side.measured(side.passes - before, perf_counter() - side.bridge_s - begun)
             elif self.side.room() <= 0:
                 self._rest(ctx, f"{self.name} rests: the conversation fills its context of {self.side.runner.context:,} tokens.")
         except NotFinite:
@@ -100,7 +105,7 @@ class Cross:
                 self._rest(ctx, f"{self.name} is off: its numbers are not finite (NaN or infinite), three times now.")
         drafted = self._last
         laws = drafted.laws if ctx.with_laws and any(law is not None for law in drafted.laws) else None
-        return chain(drafted.tokens, self.source, laws, bridge_s=self.side.take_bridge_s())
+        return replace(chain(drafted.tokens, self.source, laws), asked=asked, bridge_s=side.take_bridge_s())
 
     def commit(self, ctx: Context, verdict: Verdict) -> None:
         """Follow what was committed; what was drafted and not kept is dropped with the next proposal."""

@@ -34,7 +34,7 @@ class Slem:
         self._sampled = sampled
 
     def draft(self, side: Companion, ctx: Context, budget: int) -> Drafted:
-        """Draft until there are `budget` candidates; translate as often as a step may encode."""
+        """Draft until there are `budget` candidates, or one more is not worth its pass; translate as often as a step may encode."""
         follower, before = side.follower, side.follower.encoded
         picker = Picker(ctx.picker.filters, ctx.picker.seed) if self._sampled else side.own
         path: list[int] = []
@@ -46,7 +46,7 @@ class Slem:
         elif not self._inside(side):
             return Drafted([])
         extended, stopped = False, side.room() <= 0
-        missing = budget - len(follower.drafted[:1])
+        missing, sure = budget - len(follower.drafted[:1]), 1.0
         while not stopped and not ctx.cancelled():
             for _ in range(missing):
                 logits = side.logits() if logits is None else logits
@@ -58,8 +58,8 @@ class Slem:
                     break
                 side.put(token)
                 path.append(token)
-                logits = None
-                if stopped := side.room() <= 0:
+                sure, logits = sure * side.chance(logits, token), None
+                if stopped := side.room() <= 0 or not side.pays(sure):
                     break
             with side.translating():
                 tokens = follower.candidates(end is not None)

@@ -27,6 +27,7 @@ from engine.drafters.slem import Slem, is_open
 from engine.speculation import noise
 from engine.speculation.draft import Context, Law
 
+Drawn = tuple[int, int, float, Tensor | None]  # a drafter id, its first target piece, that one's chance and, where wanted, law (V,)
 LEAST_MASS = 0.05  # of the drafter's law that must be sayable, else it says nothing
 
 
@@ -55,11 +56,13 @@ class Tli:
     def _pieces(self, side: Companion, ctx: Context, budget: int, tokens: list[int], ahead: Tensor | None) -> Drafted:
         """Each drawn token by its pieces, with the law of the first. `tokens` stand already, `ahead` are the logits behind them."""
         laws: list[Law] = [None] * len(tokens)
-        while len(tokens) < budget and side.room() > 0 and not ctx.cancelled():
+        sure = 1.0
+        while len(tokens) < budget and side.room() > 0 and side.pays(sure) and not ctx.cancelled():
             drawn, ahead = self._draw(side, ahead, ctx, tokens), None
             if drawn is None:
                 break
-            token, piece, law = drawn
+            token, piece, chance, law = drawn
+            sure *= chance
             tokens.append(piece)
             laws.append(law)
             if token in self._ends:
@@ -76,12 +79,13 @@ class Tli:
         """All drawn tokens by their text."""
         follower, before = side.follower, side.follower.encoded
         end: int | None = None
-        extended = False
-        while len(tokens) < budget + extended and end is None and side.room() > 0 and not ctx.cancelled():
+        extended, sure = False, 1.0
+        while len(tokens) < budget + extended and end is None and side.room() > 0 and side.pays(sure) and not ctx.cancelled():
             drawn, ahead = self._draw(side, ahead, ctx, tokens), None
             if drawn is None:
                 break
-            token, piece, _ = drawn
+            token, piece, chance, _ = drawn
+            sure *= chance
             data = side.drafter.table.tokens[token]
             if data is None:
                 end = piece
@@ -101,13 +105,13 @@ class Tli:
             return Drafted(tokens)
         return Drafted([*tokens, end], end=len(tokens))
 
-    def _draw(self, side: Companion, ahead: Tensor | None, ctx: Context, path: list[int]) -> tuple[int, int, Tensor | None] | None:
-        """One drafter id, its first target piece and, where wanted, the piece's law (V,). None where little can be said."""
+    def _draw(self, side: Companion, ahead: Tensor | None, ctx: Context, path: list[int]) -> Drawn | None:
+        """One draw; None where little can be said."""
         logits = side.logits() if ahead is None else ahead
         with side.translating():
             return self._drawn(*near(logits, ctx.picker.filters), ctx, path)
 
-    def _drawn(self, ids: np.ndarray, values: np.ndarray, ctx: Context, path: list[int]) -> tuple[int, int, Tensor | None] | None:
+    def _drawn(self, ids: np.ndarray, values: np.ndarray, ctx: Context, path: list[int]) -> Drawn | None:
         filters, at = ctx.picker.filters, ctx.next_index + len(path)
         seed, stream = (fresh(ctx), noise.PROPOSE) if ctx.with_laws else (ctx.picker.seed, noise.PICK)
         temperature = 1.0 if filters.greedy else filters.temperature
@@ -128,4 +132,4 @@ class Tli:
         if ctx.with_laws:
             wide = torch.zeros(ctx.vocab_size, dtype=torch.float64)
             wide[torch.from_numpy(pieces)] = torch.from_numpy(law)
-        return int(token), int(pieces[one]), wide
+        return int(token), int(pieces[one]), float(law[one]), wide

@@ -9,11 +9,12 @@ timed again now and then.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import mul
+
+from engine.speculation.cost import Cost
 
 MOST_NODES = 15  # of a chain
 SIZES = (*range(1, 17), *range(20, 65, 4))  # numbers of nodes that are weighed
@@ -30,45 +31,6 @@ PLAIN_EVERY = 64  # drafted steps after which a plain one is timed
 FALL = 0.5  # nodes of the next group of ranks (2, 3-4, 5-8, 9-16, …) are believed to be kept so much less often
 LARGER_FIRST = 8  # drafts until a tree of twice the size is tried
 SETTLED = 24  # steps that a drafter must stay on until it counts: a trial may have been lucky
-
-
-class Cost:
-    """Seconds by size, measured: a running mean per size that follows the machine, straight lines between and behind."""
-
-    def __init__(self, measured: dict[int, float] | None = None) -> None:
-        self._mean: dict[int, float] = dict(measured or {})
-        self._count = dict.fromkeys(self._mean, 1)
-        self._sizes = sorted(self._mean)
-
-    def add(self, size: int, seconds: float) -> None:
-        """One more measurement. A single slow pass (another program, a page fault) moves the mean only a little: a size that looks
-        dear is not chosen again, so nothing would correct it."""
-        old, count = self.at(size), self._count.get(size, 0)
-        weight = max(1.0 / (count + 1), 0.1)
-        if not count:
-            insort(self._sizes, size)
-        self._mean[size] = old + weight * (min(seconds, 1.5 * old) - old) if old > 0.0 else seconds
-        self._count[size] = count + 1
-
-    @property
-    def known(self) -> bool:
-        """Whether it can tell sizes apart."""
-        return len(self._sizes) > 1
-
-    def at(self, size: int) -> float:
-        """Expected seconds; 0 when nothing was measured yet."""
-        mean, sizes = self._mean, self._sizes
-        if size in mean or not sizes:
-            return mean.get(size, 0.0)
-        i = bisect_left(sizes, size)
-        if i == 0:
-            return mean[sizes[0]]
-        below = sizes[i - 1]
-        if i < len(sizes):
-            above = sizes[i]
-            return mean[below] + (mean[above] - mean[below]) * (size - below) / (above - below)
-        slope = (mean[below] - mean[sizes[i - 2]]) / (below - sizes[i - 2]) if i > 1 else 0.0
-        return mean[below] + max(slope, 0.0) * (size - below)
 
 
 def group(rank: int) -> int:
@@ -89,6 +51,8 @@ class Source:
     size: int = 0  # the largest tree that was best so far
     small: int = 0  # drafts since a larger tree was tried
     patience: int = 0  # … until it is tried again
+    went: list[float] = field(default_factory=list)  # [i]: faded count of drafts that had a node of rank i + 1
+    allowed: list[float] = field(default_factory=list)  # [i]: … that were allowed one; empty where it never stops by itself
     on: bool = True
     idle: int = 0  # plain steps since it was turned off
     wait: int = PROBE_FIRST
@@ -119,6 +83,22 @@ class Source:
             groups.append(chance)
             chance, weight = FALL * chance, PRIOR_WEIGHT
         return [groups[group(rank)] for rank in range(1, n + 1)]
+
+    def drafted(self, n: int) -> float:
+        """Nodes that it is expected to draft when n are allowed."""
+        if not self.allowed:
+            return n
+        shares = [went / allowed for went, allowed in zip(self.went[:n], self.allowed, strict=False)]
+        return sum(shares) + (n - len(shares)) * shares[-1]
+
+    def stopped(self, nodes: int, asked: int) -> None:
+        """It drafted so many of the nodes that it was allowed."""
+        for counts in (self.went, self.allowed):
+            counts[:] = [count * MEMORY for count in counts]
+            counts += [0.0] * (asked - len(counts))
+        for i in range(asked):
+            self.went[i] += i < nodes
+            self.allowed[i] += 1.0
 
     def begin_trial(self) -> None:
         """The next steps shall weigh as much as all before them."""
@@ -173,7 +153,7 @@ class Controller:
         """Seconds of a plain step, as measured."""
         return self.verify.at(1) + self.other.at(1)
 
-    def pass_s(self, source: Source, nodes: int) -> float:
+    def pass_s(self, source: Source, nodes: float) -> float:
         """Expected seconds of verifying so many nodes of this source."""
         return (self.trees if source.branched and self.trees.known else self.verify).at(nodes + 1)
 
@@ -181,7 +161,8 @@ class Controller:
         """Expected tokens/s with so many drafted nodes of this source, relative to plain, for each of the sizes."""
         source, plain_s, other_s = self.source(name), self.plain_s, self.other.at(1)
         tokens = list(accumulate(source.chances(max(sizes)), initial=1.0))
-        seconds = [self.pass_s(source, n) + other_s + source.draft.at(n) for n in sizes]
+        drafted = [source.drafted(n) for n in sizes]
+        seconds = [self.pass_s(source, n) + other_s + source.draft.at(n) for n in drafted]
         return [tokens[n] * plain_s / s if s > 0 else 1.0 for n, s in zip(sizes, seconds, strict=True)]
 
     def best(self, name: str) -> tuple[int, float]:
@@ -191,6 +172,12 @@ class Controller:
         gains = self.gains(name, sizes)
         gain = max(gains)
         return sizes[gains.index(gain)], gain
+
+    def worth(self, name: str) -> tuple[float, float]:
+        """Seconds that one more kept token of this source saves, and seconds that one more row costs; (0, 0) with a fixed length."""
+        if self.k is not None:
+            return 0.0, 0.0
+        return self.plain_s / max(self.best(name)[1], 1.0), max(self.verify.at(4) - self.verify.at(1), 0.0) / 3
 
     def budget(self, name: str) -> int:
         """How many nodes this source may draft now."""
@@ -262,19 +249,25 @@ class Controller:
         verify_s: float,
         other_s: float,
         kept: Sequence[int] | None = None,
+        asked: int = 0,
     ) -> None:
         """One step is over. Without nodes it was a plain one, whoever was asked to draft. `kept` are the rows of the kept nodes; a chain
-        keeps its first ones."""
+        keeps its first ones. `asked`: a drafter that may stop by itself is judged by what it was allowed; what it leaves out is not
+        kept, but costs nothing either."""
         self.steps += 1
-        self.drafted = self.drafted + 1 if nodes else 0
+        size = max(nodes, asked)
+        self.drafted = self.drafted + 1 if size else 0
         (self.trees if nodes > depth else self.verify).add(nodes + 1, verify_s)
         self.other.add(1, other_s)
         if not nodes:
             self.trees.add(1, verify_s)
+        if not size:
             return
         source = self.source(name)
         source.draft.add(nodes, draft_s)
-        source.learn(nodes, depth, accepted, range(1, accepted + 1) if kept is None else kept)
+        source.learn(size, max(depth, asked), accepted, range(1, accepted + 1) if kept is None else kept)
+        if asked:
+            source.stopped(nodes, asked)
         if source.trial > 0:
             source.trial -= 1
             source.tested = source.trial == 0

@@ -15,6 +15,7 @@ from engine.protocol import Message
 from engine.speculation.sampling import Picker
 
 Budget = Callable[[str], int]  # name of a source -> how many nodes it may draft now
+Worth = Callable[[str], tuple[float, float]]  # … -> seconds that one more kept token saves, seconds that one more row costs
 
 
 class Reader(Protocol):
@@ -56,6 +57,7 @@ class Draft:
     laws: Tensor | Sequence[Law] | None = None  # of each node, for the ratio rule: (n, V) or n of them; None = all are certain
     source: str = ""  # who drafted: the controller keeps its estimates by this name
     note: str = ""
+    asked: int = 0  # nodes that were allowed, of a drafter that stops by itself where they are not worth their time
     bridge_s: float = 0.0  # part of the drafting time that went into translation between tokenizers
 
     @property
@@ -67,11 +69,9 @@ class Draft:
         return max(deepest)
 
 
-def chain(
-    tokens: list[int], source: str, laws: Tensor | Sequence[Law] | None = None, note: str = "", bridge_s: float = 0.0
-) -> Draft:
+def chain(tokens: list[int], source: str, laws: Tensor | Sequence[Law] | None = None, note: str = "") -> Draft:
     """A draft without branches."""
-    return Draft(tuple(tokens), tuple(range(len(tokens))), laws, source, note, bridge_s)
+    return Draft(tuple(tokens), tuple(range(len(tokens))), laws, source, note)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +107,7 @@ class Context:
     cancelled: Callable[[], bool] = lambda: False
     question: Question = Question()
     tell: Callable[[str], None] = lambda text: None  # a sentence for the person
+    worth: Worth = lambda source: (0.0, 0.0)  # (0, 0): draft what was asked for, whatever it costs
 
     @property
     def next_index(self) -> int:

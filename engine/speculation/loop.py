@@ -81,6 +81,7 @@ def generate(
     assert target.length == len(ctx.ids) - 1
     written = 0
     start = perf_counter()
+    ctx.worth = control.worth
     drafter = between()
     reason: FinishReason | None = None
     while reason is None:
@@ -125,7 +126,7 @@ def generate(
         accepted = min(len(path) - 1, len(kept) + (stop_id is not None))
         other_s = ended - judged
         draft_s, verify_s, nodes = proposed - begun, judged - proposed, len(draft.tokens)
-        control.learn(draft.source, nodes, depth, accepted, draft_s, verify_s, other_s, path[1 : accepted + 1])
+        control.learn(draft.source, nodes, depth, accepted, draft_s, verify_s, other_s, path[1 : accepted + 1], draft.asked)
         emit(
             StepResult(
                 emitted=len(kept),

@@ -1,0 +1,45 @@
+"""What something costs by its size, as measured on this machine."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Mapping
+
+
+class Cost:
+    """Seconds by size, measured: a running mean per size that follows the machine, straight lines between and behind."""
+
+    def __init__(self, measured: Mapping[int, float] | None = None) -> None:
+        self._mean: dict[float, float] = {float(size): seconds for size, seconds in (measured or {}).items()}
+        self._count: dict[float, int] = dict.fromkeys(self._mean, 1)
+        self._sizes = sorted(self._mean)
+
+    def add(self, size: int, seconds: float) -> None:
+        """One more measurement. A single slow pass (another program, a page fault) moves the mean only a little: a size that looks
+        dear is not chosen again, so nothing would correct it."""
+        old, count = self.at(size), self._count.get(size, 0)
+        weight = max(1.0 / (count + 1), 0.1)
+        if not count:
+            insort(self._sizes, size)
+        self._mean[size] = old + weight * (min(seconds, 1.5 * old) - old) if old > 0.0 else seconds
+        self._count[size] = count + 1
+
+    @property
+    def known(self) -> bool:
+        """Whether it can tell sizes apart."""
+        return len(self._sizes) > 1
+
+    def at(self, size: float) -> float:
+        """Expected seconds; 0 when nothing was measured yet."""
+        mean, sizes = self._mean, self._sizes
+        if size in mean or not sizes:
+            return mean.get(size, 0.0)
+        i = bisect_left(sizes, size)
+        if i == 0:
+            return mean[sizes[0]]
+        below = sizes[i - 1]
+        if i < len(sizes):
+            above = sizes[i]
+            return mean[below] + (mean[above] - mean[below]) * (size - below) / (above - below)
+        slope = (mean[below] - mean[sizes[i - 2]]) / (below - sizes[i - 2]) if i > 1 else 0.0
+        return mean[below] + max(slope, 0.0) * (size - below)
