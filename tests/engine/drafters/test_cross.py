@@ -195,7 +195,7 @@ def test_translation_is_measured_apart_and_bounded() -> None:
 
         for k in (15, 0):  # the second only listens
             chat.use(drafter).ask("hello there", between, sampling=SETTINGS[1], seed=2, max_tokens=120, k=k)
-            assert len(chat.steps) > 60
+            assert len(chat.steps) > 30
             assert max(costs[-len(chat.steps) :]) <= 512
             assert all(step.bridge_s > 0.0 for step in chat.steps if step.drafted)
 
