@@ -143,13 +143,16 @@ def test_a_drafter_without_some_characters_passes_them_over(text: str, steps: li
 
 @pytest.mark.parametrize("name", TOKENIZERS)
 @FEW
-@given(text=TEXTS, cut=st.integers(0, 200), draft=TEXTS)
-def test_what_follows_a_line_spells_what_was_drafted(name: str, text: str, cut: int, draft: str) -> None:
-    """Cut inside a character too: what completes it is whole then."""
+@given(text=TEXTS, cut=st.integers(0, 200), draft=TEXTS, silent=st.lists(st.integers(0, 40), max_size=4))
+def test_what_follows_a_line_spells_what_was_drafted(name: str, text: str, cut: int, draft: str, silent: list[int]) -> None:
+    """Cut inside a character too: what completes it is whole then. Ids without text, here and there, take no room."""
     side = codec(name)
     known = text.encode()[:cut]
     line = Line(side, b"")
-    line.add(side.encode(known))
+    told = side.encode(known)
+    for at in silent:
+        told.insert(min(at, len(told)), min(side.table.control))
+    line.add(told)
     known = bytes(line.text)
     data = draft.encode()[:DRAFT_BYTES]
     ids = line.follow(data)
@@ -165,11 +168,9 @@ def test_what_follows_a_line_spells_what_was_drafted(name: str, text: str, cut: 
 
 
 @settings(max_examples=300, deadline=None)
-@given(
-    tokens=st.lists(st.one_of(st.binary(min_size=1, max_size=5), st.sampled_from([b" a", b"\n", b"  ", b"b", "é".encode()])), max_size=60)
-)
+@given(tokens=st.lists(st.one_of(st.binary(max_size=5), st.sampled_from([b" a", b"\n", b"  ", b"b", "é".encode()])), max_size=60))
 def test_safe_starts(tokens: list[bytes]) -> None:
-    """Idempotent, never cut into a character, two tokens back where a word begins there, within the window."""
+    """Idempotent, never cut into a character, two tokens back where a word begins there, within the window. Some tokens have no text."""
     text = b"".join(tokens)
     ends = [len(b"".join(tokens[: i + 1])) for i in range(len(tokens))]
     first = safe_start(text, ends)
@@ -178,9 +179,10 @@ def test_safe_starts(tokens: list[bytes]) -> None:
     assert len(text) - at <= WINDOW_BYTES
     assert len(tokens) - first <= WINDOW_TOKENS
     if first < len(tokens):
+        assert first == 0 or at < len(text)
         assert first == 0 or text[at] & 0xC0 != 0x80
         assert safe_start(text[at:], [end - at for end in ends[first:]]) == 0
-    words = [i for i in range(1, len(tokens) - 1) if tokens[i][:1] in (b" ", b"\n")]
+    words = [i for i in range(1, len(tokens) - 1) if text[ends[i - 1] : ends[i - 1] + 1] in (b" ", b"\n")]
     reach = [i for i in words if len(text) - ends[i - 1] <= WINDOW_BYTES and len(tokens) - i <= WINDOW_TOKENS]
     if reach:
         assert first == max(reach)
