@@ -27,7 +27,9 @@ from engine.drafters.slem import Slem, is_open
 from engine.speculation import noise
 from engine.speculation.draft import Context, Law
 
-Drawn = tuple[int, int, float, Tensor | None]  # a drafter id, its first target piece, that one's chance and, where wanted, law (V,)
+Drawn = tuple[
+    int, int, float, Tensor | None
+]  # a drafter id, its first target piece, how sure the model is of it and, where wanted, its law (V,)
 LEAST_MASS = 0.05  # of the drafter's law that must be sayable, else it says nothing
 
 
@@ -119,6 +121,8 @@ class Tli:
         sayable = self._index[ids] >= 0
         if weights[sayable].sum() < LEAST_MASS * weights.sum():
             return None
+        masses = np.exp(values - values.max())  # at temperature 1, before the filters: how sure the model is
+        masses = masses[sayable] / masses.sum()
         ids, values, weights = ids[sayable], values[sayable], weights[sayable]
         pieces, group = np.unique(self._index[ids], return_inverse=True)
         law = filtered(filters, pieces, joined(values, group, temperature), ctx.picker.seen, path)
@@ -132,4 +136,4 @@ class Tli:
         if ctx.with_laws:
             wide = torch.zeros(ctx.vocab_size, dtype=torch.float64)
             wide[torch.from_numpy(pieces)] = torch.from_numpy(law)
-        return int(token), int(pieces[one]), float(law[one]), wide
+        return int(token), int(pieces[one]), float(masses[members].sum()), wide
