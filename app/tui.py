@@ -18,7 +18,7 @@ from app.commands import COMMANDS, bindings, key_label, keys_of
 from app.screens.ask import AskScreen
 from app.screens.chat import ChatScreen
 from app.surroundings import Surroundings
-from app.textual_fixes import teach_alt_enter
+from app.textual_fixes import calm_pastes, teach_alt_enter
 from app.widgets.panel import Choice
 from app.widgets.token_view import colours
 from app.widgets.too_small import COLUMNS, ROWS
@@ -38,6 +38,7 @@ class SpecChat(App[int]):
 
     def __init__(self, options: ChatOptions, client: Client | None = None, surroundings: Surroundings | None = None) -> None:
         teach_alt_enter()
+        calm_pastes()
         super().__init__()
         self.animation_level = "none"
         self.client = client if client is not None else EngineClient()
