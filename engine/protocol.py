@@ -94,7 +94,7 @@ class Unload:
 
 @dataclass(frozen=True, slots=True)
 class Weigh:
-    """How near were some tokens to each other for the target, behind a prompt and the first tokens of a reply? Answers: Weighed | Failed."""
+    """How near were some tokens to each other for the target, behind a prompt and a reply's first tokens? Answers: Weighed | Failed."""
 
     prompt: Generate
     ids: tuple[int, ...]  # the reply so far
