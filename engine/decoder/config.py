@@ -54,6 +54,12 @@ class DecoderConfig:
     tied_head: bool = False
     rope_config: Any = field(default=None, compare=False, repr=False)  # the transformers config, for its rope functions
 
+    @property
+    def body_size(self) -> int:
+        """Weights in the layers' matrices."""
+        attention = 2 * self.hidden_size * (self.n_heads + self.n_kv_heads) * self.head_dim
+        return self.n_layers * (attention + 3 * self.hidden_size * self.intermediate_size)
+
 
 def from_hf(config: Any) -> DecoderConfig:
     """Read a transformers config object (`AutoConfig`). Raises EngineError for a family that the lean decoder lacks."""

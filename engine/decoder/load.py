@@ -21,6 +21,7 @@ from engine.decoder.weights import LayerWeights, Weights
 from engine.errors import EngineError
 
 SCHEMES = ("nf4", "int8", *DTYPES)
+SMALL = 200_000_000  # weights in the layers below which four bits cost too much of what little a model knows
 BLOCK = 1 << 20  # weights that are in memory at once, as float32 and a few temporaries
 
 Progress = Callable[[str, int, int], None]  # stage, bytes packed, of how many
@@ -60,7 +61,7 @@ def _auto(device: torch.device, config: DecoderConfig | None) -> str:
     if device.type != "cpu":
         return names[_activations(device)]
     if linear.own_kernels():
-        return "nf4"
+        return "int8" if config is not None and config.body_size < SMALL else "nf4"
     return "bf16" if torch.backends.cpu.get_cpu_capability() == "AVX512" else "fp32"
 
 

@@ -113,7 +113,9 @@ def _model(
     tokenizer = load_tokenizer(path, spec.template)
     pair = _pair(spec, method, beside, tokenizer, path)
     notes: list[str] = []
-    quant = options.draft_quant if options.draft_quant != "auto" else beside.quant
+    quant = options.draft_quant
+    if quant == "auto" and beside.quant != "nf4":  # beside a 4-bit target the drafter's own size decides
+        quant = beside.quant
     weights = load_weights(path, device=device, quant=quant, head="auto", progress=progress, cancelled=cancelled, note=notes.append)
     runner = LeanTarget(weights, min(beside.context, weights.config.max_position))
     if pair is None:

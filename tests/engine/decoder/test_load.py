@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import shutil
 from collections import namedtuple
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,10 @@ def test_auto_goes_by_what_the_cpu_can_do(monkeypatch: pytest.MonkeyPatch) -> No
     assert resolve_scheme("auto", "auto", CPU) == ("fp32", "fp32", torch.float32)
     can(True, "AVX512")
     odd = from_hf(config_of("llama"))  # 96 columns do not divide into blocks of 64: our kernels pad, CUDA's cannot
-    assert resolve_scheme("auto", "auto", CPU, odd)[0] == "nf4"
+    assert resolve_scheme("auto", "auto", CPU, odd)[0] == "int8"  # four bits cost a tiny model too much
+    large = replace(odd, hidden_size=2000, intermediate_size=5000, n_layers=12)
+    assert large.body_size > 200_000_000
+    assert resolve_scheme("auto", "auto", CPU, large)[0] == "nf4"
 
 
 @pytest.mark.parametrize(("capability", "activations"), [((7, 5), torch.float16), ((8, 9), torch.bfloat16), ((12, 0), torch.bfloat16)])
