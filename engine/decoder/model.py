@@ -110,11 +110,9 @@ class Model:
     def _out(self, x: Tensor, head_rows: slice | None, needs: Needs, exported: list[Tensor]) -> Result:
         """Logits and what is exported, from the hidden states behind the last layer (M, H)."""
         if needs.final:
-            final = self._norm(x)
-            exported.append(final)
-            logits = None if head_rows is None else self.head(final[head_rows])
-        else:
-            logits = None if head_rows is None else self.head(x[head_rows], self._norm)
+            exported.append(self._norm(x))
+        # the head norms for itself also then: a norm on the way in rounds otherwise, and exporting must not change the logits
+        logits = None if head_rows is None else self.head(x[head_rows], self._norm)
         taps = None if not exported else exported[0] if len(exported) == 1 else torch.cat(exported, dim=-1)
         return logits, taps
 

@@ -110,7 +110,7 @@ def test_a_limit_of_tokens_is_kept() -> None:
     client.close()
 
 
-def test_what_was_not_recorded_is_said_and_answered_in_turn() -> None:
+def test_what_was_not_recorded_is_said_and_answered_always_alike() -> None:
     """Also with a drafter for which there is no recording of this prompt."""
     client = ReplayClient(trace(), speed=None)
     loaded(client, SMALL)
@@ -122,7 +122,7 @@ def test_what_was_not_recorded_is_said_and_answered_in_turn() -> None:
         assert notices[0].reply == number
         assert "recording" in notices[0].text
         texts.append(seen[-1].text)  # type: ignore[union-attr]
-    assert texts == [TEXT, "A B C", TEXT]
+    assert texts == [TEXT] * 3  # the same one, so that a race on it compares like with like
     client.close()
 
 
