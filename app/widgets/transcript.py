@@ -60,7 +60,7 @@ class Transcript(Stretch):
         if self.mode == "end":
             self.follow()
             return
-        self.release_anchor()
+        self.anchor(False)  # released only, it would take hold again wherever the question's way up touches the end
         if self.mode == "start":
             self._rising = (exchange, round(self.scroll_y))
 
