@@ -82,13 +82,14 @@ def test_bench_finds_the_same_text_in_every_lane(tmp_path: Path) -> None:
     assert b"| ngram" in table
 
 
-def test_another_vocabulary_is_refused_in_a_sentence() -> None:
-    process = start("run", "Hi", "-t", MODELS[1], "-d", MODELS[0], "--offline", "--max-tokens", "4")
-    _, err = process.communicate(timeout=LIMIT_S)
-    assert process.returncode == 1
-    assert b"vocabular" in err
-    assert b"hint: " in err
-    assert b"Traceback" not in err
+def test_another_vocabulary_drafts_through_the_bridge() -> None:
+    process = start("run", "Hi", "-t", MODELS[1], "-d", MODELS[0], "--offline", "--max-tokens", "4", "--temp", "0", "--json")
+    out, err = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 0, err
+    answer = json.loads(out)
+    assert (answer["drafter"], answer["method"]) == (MODELS[0], "slem")
+    plain = start("run", "Hi", "-t", MODELS[1], "-d", "none", "--offline", "--max-tokens", "4", "--temp", "0", "--json")
+    assert json.loads(plain.communicate(timeout=LIMIT_S)[0])["token_ids"] == answer["token_ids"]
 
 
 def test_a_prompt_that_is_too_long_is_refused_with_the_numbers(tmp_path: Path) -> None:

@@ -161,6 +161,7 @@ async def test_help() -> None:
     new = world()
     async with new.app.run_test(size=(80, 24)) as pilot:
         await started(new, pilot)
+        await wait_for(pilot, lambda: "mem " in new.shown())  # drawn a little later
         await press(new, pilot, "f1", until="Esc closes")
         await same(new, pilot, "help")
 
