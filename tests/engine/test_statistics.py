@@ -35,7 +35,7 @@ from tests.engine.exact import Text
 from tests.engine.toys import END, START, Toy, reply, tokenizer
 from tests.tiny import tiny_config, tiny_target
 
-N = 4000
+N = 2500
 TESTS = 12  # of this file: Bonferroni
 LEAST_P = 1e-4 / TESTS
 STOP = frozenset([END])
@@ -209,7 +209,7 @@ class Colder:
 
 
 def test_a_wrong_temperature_is_seen() -> None:
-    found, _ = texts(Colder(made("pf")), FILTERS["warm"], "ratio")  # type: ignore[arg-type]
+    found, _ = texts(Colder(made("pf")), FILTERS["warm"], "ratio", 4000)  # type: ignore[arg-type]
     p, tv = judged(Counter(found), expected(FILTERS["warm"]))
     assert p < 1e-8
     assert tv > 1.3
@@ -228,7 +228,7 @@ def test_a_target_cut_to_the_intersection_is_seen(monkeypatch: pytest.MonkeyPatc
         return shipped(draft, laws / laws.sum(-1, keepdim=True), rows, seed)
 
     monkeypatch.setattr(verify, "ratio", cut)
-    found, _ = texts(made("tli"), FILTERS["warm"], "ratio")
+    found, _ = texts(made("tli"), FILTERS["warm"], "ratio", 4000)
     p, tv = judged(Counter(found), expected(FILTERS["warm"]))
     assert p < 1e-8
     assert tv > 1.3
