@@ -21,8 +21,9 @@ from torch import Tensor
 
 from engine.decoder import nf4
 from engine.decoder.front import Front
-from engine.decoder.tiles import TILE, ZERO, Tiles
+from engine.decoder.tiles import Tiles
 from engine.kernels import machine
+from engine.kernels.task import TILE, ZERO
 
 NF4_BLOCK = nf4.BLOCK
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "fp64": torch.float64}

@@ -17,13 +17,11 @@ from torch import Tensor
 from engine.decoder import nf4
 from engine.decoder.front import Front, RmsNorm
 from engine.kernels import machine
-from engine.kernels.task import COUNT, Field
+from engine.kernels.task import COUNT, GROUP, TILE, ZERO, Field
 
 if TYPE_CHECKING:
     from engine.decoder.linear import Packed
 
-TILE = 16  # output channels that the kernels keep together
-ZERO = 128  # the unsigned byte that stands for 0
 NF4_ONE = 113  # bytes away from it stands the level 1: of all numbers up to 127 the one that rounds the sixteen levels best
 _PLAIN = {torch.float32: 0, torch.bfloat16: 1}  # places in `engine.kernels.rows.SOURCES`
 _BF16 = 1
@@ -32,7 +30,7 @@ _SOURCES = {"norm": 2, "silu": 3, "gelu": 4}
 
 def padded(shape: tuple[int, int]) -> tuple[int, int]:
     """(N, K) in whole tiles."""
-    return shape[0] + -shape[0] % TILE, shape[1] + -shape[1] % nf4.BLOCK
+    return shape[0] + -shape[0] % TILE, shape[1] + -shape[1] % GROUP
 
 
 class Tiles:

@@ -13,7 +13,7 @@ from enum import IntEnum
 
 from llvmlite import ir
 
-from engine.kernels.emit import F32, I16, I32, I64, PTR, VOID, Code, Value, vec
+from engine.kernels.emit import F32, I16, I64, PTR, VOID, Code, Value, vec
 from engine.kernels.rows import exp
 
 N = 16
@@ -92,13 +92,13 @@ def place(module: ir.Module, shape: Shape) -> Value:
             with c.loop(0, I64(count)) as heads:
                 h = heads.index
                 head = c.at(source, c.mul(c.add(h, first), 2 * dim))
-                x = [_wide(c, head, 2 * N * i) for i in range(dim // N)]
+                x = [c.widened(head, 2 * N * i, N) for i in range(dim // N)]
                 if shape.normed:
                     x = _normed(c, x, weight, c.load(task, Field.EPS.at, F32), dim)
                 x = _turned(c, x, *turn)
                 for i, value in enumerate(x):
                     if is_key:
-                        c.store(_narrow(c, value), target, c.add(c.mul(h, stride), 2 * N * i))
+                        c.store(c.narrowed(value, N), target, c.add(c.mul(h, stride), 2 * N * i))
                     else:
                         where = c.add(c.mul(c.add(c.mul(r, shape.heads), h), 4 * dim), 4 * N * i)
                         c.store(c.b.fmul(value, scale), queries, where)
@@ -150,7 +150,7 @@ def attend(module: ir.Module, shape: Shape) -> Value:
             c.store(c.constant(F32, N, float("-inf")), by_head[g], tail)
 
         def score(index: Value, slot: Value, _: Sequence[Value]) -> list[Value]:
-            key = [_wide(c, keys, c.add(c.mul(slot, 2 * dim), 2 * N * i)) for i in range(dim // N)]
+            key = [c.widened(keys, c.add(c.mul(slot, 2 * dim), 2 * N * i), N) for i in range(dim // N)]
             for g in range(group):
                 total = c.constant(F32, N, 0.0)
                 for i, part in enumerate(key):
@@ -165,7 +165,7 @@ def attend(module: ir.Module, shape: Shape) -> Value:
             parts = range(start, min(start + chunk, dim // N))
 
             def gather(index: Value, slot: Value, sums: Sequence[Value], parts: range = parts) -> list[Value]:
-                value = [_wide(c, values, c.add(c.mul(slot, 2 * dim), 2 * N * i)) for i in parts]
+                value = [c.widened(values, c.add(c.mul(slot, 2 * dim), 2 * N * i), N) for i in parts]
                 weights = [c.splat(c.load(by_head[g], c.mul(index, 4), F32), N) for g in range(group)]
                 return [
                     c.call(f"llvm.fma.v{N}f32", V, weights[g], value[i], sums[g * len(parts) + i])
@@ -177,7 +177,7 @@ def attend(module: ir.Module, shape: Shape) -> Value:
             for g in range(group):
                 for i, part in enumerate(parts):
                     value = c.b.fmul(sums[g * len(parts) + i], c.splat(inverse[g], N))
-                    c.store(_narrow(c, value), to, 2 * (dim * g + N * part))
+                    c.store(c.narrowed(value, N), to, 2 * (dim * g + N * part))
     c.b.ret_void()
     return c.function
 
@@ -195,26 +195,11 @@ def _softmax(c: Code, scores: Value, count: Value) -> Value:
     return c.b.fdiv(F32(1.0), c.total(sums.state[0], N))
 
 
-def _wide(c: Code, pointer: Value, offset: Value | int) -> Value:
-    """Sixteen bf16 as float32."""
-    half = c.b.zext(c.load(pointer, offset, vec(I16, N)), vec(I32, N))
-    return c.b.bitcast(c.b.shl(half, c.constant(I32, N, 16)), V)
-
-
-def _narrow(c: Code, value: Value) -> Value:
-    """Sixteen float32 as bf16, rounded to even."""
-    bits = c.b.bitcast(value, vec(I32, N))
-    odd = c.b.and_(c.b.lshr(bits, c.constant(I32, N, 16)), c.constant(I32, N, 1))
-    rounded = c.b.add(c.b.add(bits, c.constant(I32, N, 0x7FFF)), odd)
-    return c.b.trunc(c.b.lshr(rounded, c.constant(I32, N, 16)), vec(I16, N))
-
-
 def _normed(c: Code, x: list[Value], weight: Value, eps: Value, dim: int) -> list[Value]:
     squares = c.constant(F32, N, 0.0)
     for part in x:
         squares = c.call(f"llvm.fma.v{N}f32", V, part, part, squares)
-    mean = c.b.fdiv(c.total(squares, N), F32(float(dim)))
-    inverse = c.splat(c.b.fdiv(F32(1.0), c.call("llvm.sqrt.f32", F32, c.b.fadd(mean, eps))), N)
+    inverse = c.splat(c.inverse_rms(squares, N, F32(float(dim)), eps), N)
     return [c.b.fmul(c.b.fmul(part, inverse), c.load(weight, 4 * N * i, V)) for i, part in enumerate(x)]
 
 

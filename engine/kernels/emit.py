@@ -87,6 +87,23 @@ class Code:
             x = two(*halves)
         return self.b.extract_element(x, I32(0))
 
+    def widened(self, pointer: Value, offset: Value | int, n: int) -> Value:
+        """n bf16 of memory as float32."""
+        half = self.b.zext(self.load(pointer, offset, vec(I16, n)), vec(I32, n))
+        return self.b.bitcast(self.b.shl(half, self.constant(I32, n, 16)), vec(F32, n))
+
+    def narrowed(self, value: Value, n: int) -> Value:
+        """n float32 as the bits of bf16, rounded to even."""
+        bits = self.b.bitcast(value, vec(I32, n))
+        odd = self.b.and_(self.b.lshr(bits, self.constant(I32, n, 16)), self.constant(I32, n, 1))
+        rounded = self.b.add(self.b.add(bits, self.constant(I32, n, 0x7FFF)), odd)
+        return self.b.trunc(self.b.lshr(rounded, self.constant(I32, n, 16)), vec(I16, n))
+
+    def inverse_rms(self, squares: Value, n: int, count: Value, eps: Value) -> Value:
+        """1 / √(mean + eps), from n lanes of summed squares of `count` (float32) numbers."""
+        mean = self.b.fdiv(self.total(squares, n), count)
+        return self.b.fdiv(F32(1.0), self.call("llvm.sqrt.f32", F32, self.b.fadd(mean, eps)))
+
     def call(self, name: str, result: Any, *args: Value) -> Value:
         """A function by name: an LLVM intrinsic, or one of the OpenMP runtime."""
         kind = ir.FunctionType(result, [a.type for a in args])

@@ -6,9 +6,9 @@ from llvmlite import ir
 
 from engine.kernels import attend
 from engine.kernels.emit import I32, I64, PTR, VOID, Code, Value
-from engine.kernels.product import KINDS, TILE
+from engine.kernels.product import KINDS
 from engine.kernels.rows import SOURCES
-from engine.kernels.task import Field
+from engine.kernels.task import TILE, Field
 
 ALONE = 12  # up to so many rows are made integers by one thread: two regions would cost more
 GATED = 2  # of rows with a gate, which are dear

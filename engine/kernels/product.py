@@ -14,10 +14,9 @@ from llvmlite import ir
 
 from engine.kernels.emit import F32, I8, I16, I32, I64, PTR, VOID, Code, Value, vec
 from engine.kernels.isa import Isa
-from engine.kernels.rows import BITS, GROUP
-from engine.kernels.task import Field
+from engine.kernels.rows import BITS
+from engine.kernels.task import GROUP, TILE, Field
 
-TILE = 16  # channels stored together
 AHEAD = 4096  # bytes of weights asked for before they are needed: the processor itself does not look beyond a page
 KINDS = {"nf4": GROUP // 2, "int8": GROUP}  # bytes of one channel's group
 
@@ -64,8 +63,7 @@ def tile(module: ir.Module, isa: Isa, kind: str, rows: int) -> None:
                             sums[2 * r + part] = isa.dot(c, sums[2 * r + part], bytes_, four)
             scale = None
             if kind == "nf4":
-                half_bits = c.load(scales, c.add(c.mul(g, 2 * TILE), 2 * n * half), vec(I16, n))
-                scale = c.b.bitcast(c.b.shl(c.b.zext(half_bits, vec(I32, n)), c.constant(I32, n, 16)), vec(F32, n))
+                scale = c.widened(scales, c.add(c.mul(g, 2 * TILE), 2 * n * half), n)
             for r in range(rows):
                 whole = c.b.add(c.b.shl(sums[2 * r], c.constant(I32, n, BITS)), sums[2 * r + 1])
                 value = c.b.sitofp(whole, vec(F32, n))
@@ -138,9 +136,7 @@ def _sum(c: Code, y: Value, adds: Value, before: Value, out: Value, place: Value
     offset = c.mul(place, size)
     with c.b.if_else(adds) as (then, otherwise):
         with then:
-            there = c.load(before, offset, vec(F32 if size == 4 else I16, n))
-            if size == 2:
-                there = c.b.bitcast(c.b.shl(c.b.zext(there, vec(I32, n)), c.constant(I32, n, 16)), vec(F32, n))
+            there = c.load(before, offset, vec(F32, n)) if size == 4 else c.widened(before, offset, n)
             added = c.b.fadd(there, y)
             with_it = c.b.block
         with otherwise:
@@ -151,7 +147,4 @@ def _sum(c: Code, y: Value, adds: Value, before: Value, out: Value, place: Value
     if size == 4:
         c.store(total, out, offset)
         return
-    bits = c.b.bitcast(total, vec(I32, n))
-    odd = c.b.and_(c.b.lshr(bits, c.constant(I32, n, 16)), c.constant(I32, n, 1))
-    rounded = c.b.add(c.b.add(bits, c.constant(I32, n, 0x7FFF)), odd)
-    c.store(c.b.trunc(c.b.lshr(rounded, c.constant(I32, n, 16)), vec(I16, n)), out, offset)
+    c.store(c.narrowed(total, n), out, offset)

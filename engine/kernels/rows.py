@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from engine.kernels.emit import F32, I8, I16, I32, I64, PTR, VOID, Code, Value, vec
-from engine.kernels.task import Field
+from engine.kernels.emit import F32, I8, I32, I64, PTR, VOID, Code, Value, vec
+from engine.kernels.task import GROUP, ZERO, Field
 
-GROUP = 64
 BITS = 7  # of the low part
 LIMIT = 63 * 128 + 63  # largest integer of a row
-ZERO = 128  # the unsigned byte of a weight that stands for 0
 N = 16
 V = vec(F32, N)
 SOURCES = ("float32", "bf16", "norm", "silu", "gelu")  # the last three read bf16
@@ -42,13 +40,13 @@ def quantize(module: ir.Module, source: str) -> None:
         def read(at: Value, here: Value = here, kept: Value = kept) -> Value:
             if gated:
                 return c.load(kept, c.mul(at, 4), V)
-            value = c.load(here, c.mul(at, 4), V) if source == "float32" else _wide(c, here, c.mul(at, 2))
+            value = c.load(here, c.mul(at, 4), V) if source == "float32" else c.widened(here, c.mul(at, 2), N)
             return c.b.fmul(value, c.load(weight, c.mul(at, 4), V)) if source == "norm" else value
 
         if gated:
             with c.loop(0, k, step=N) as gate_loop:
                 at = gate_loop.index
-                gate, up = _wide(c, here, c.mul(at, 2)), _wide(c, here, c.mul(c.add(at, k), 2))
+                gate, up = c.widened(here, c.mul(at, 2), N), c.widened(here, c.mul(c.add(at, k), 2), N)
                 c.store(c.b.fmul(_act(c, source, gate), up), kept, c.mul(at, 4))
         zero = c.constant(F32, N, 0.0)
         with c.loop(0, k, [c.constant(I32, N, 0), zero], step=N) as search:
@@ -57,7 +55,7 @@ def quantize(module: ir.Module, source: str) -> None:
             size = c.b.and_(bits, c.constant(I32, N, 0x7FFFFFFF))
             squares = search.state[1]
             if source == "norm":
-                plain = _wide(c, here, c.mul(at, 2))
+                plain = c.widened(here, c.mul(at, 2), N)
                 squares = c.call(f"llvm.fma.v{N}f32", V, plain, plain, squares)
             search.next = [c.call(f"llvm.smax.v{N}i32", vec(I32, N), search.state[0], size), squares]
         # compared as integers, so that NaN and infinity win
@@ -67,7 +65,8 @@ def quantize(module: ir.Module, source: str) -> None:
         some = c.b.icmp_signed(">", largest_bits, I32(0x0D000000))  # below 4e-31 all is nothing: its inverse would be infinite
         step = c.b.fdiv(largest, F32(LIMIT))
         if source == "norm":
-            step = c.b.fmul(step, _inverse_rms(c, task, search.state[1], k))
+            eps = c.load(task, Field.EPS.at, F32)
+            step = c.b.fmul(step, c.inverse_rms(search.state[1], N, c.b.sitofp(k, F32), eps))
         step = c.b.select(some, step, F32(0.0))
         c.store(c.b.select(finite, step, F32(float("nan"))), steps, c.mul(row, 4))
         inverse = c.b.select(c.b.and_(some, finite), c.b.fdiv(F32(LIMIT), largest), F32(0.0))
@@ -89,18 +88,6 @@ def quantize(module: ir.Module, source: str) -> None:
                 total = c.call(f"llvm.vector.reduce.add.v{N}i32", I32, sums[i])
                 c.store(c.b.mul(total, I32(-ZERO)), where, c.mul(group.index, 4))
     c.b.ret_void()
-
-
-def _wide(c: Code, row: Value, offset: Value) -> Value:
-    """Sixteen bf16 as float32."""
-    half = c.b.zext(c.load(row, offset, vec(I16, N)), vec(I32, N))
-    return c.b.bitcast(c.b.shl(half, c.constant(I32, N, 16)), V)
-
-
-def _inverse_rms(c: Code, task: Value, squares: Value, k: Value) -> Value:
-    mean = c.b.fdiv(c.total(squares, N), c.b.sitofp(k, F32))
-    root = c.call("llvm.sqrt.f32", F32, c.b.fadd(mean, c.load(task, Field.EPS.at, F32)))
-    return c.b.fdiv(F32(1.0), root)
 
 
 def _act(c: Code, name: str, x: Value) -> Value:

@@ -1,8 +1,13 @@
-"""What a kernel is told: one table of 64-bit fields, made by `linear.Tiles`, read by the compiled code."""
+"""What a product's kernel is told: how weights lie in memory, and one table of 64-bit fields, made by `tiles.Tiles`, read by the compiled
+code."""
 
 from __future__ import annotations
 
 from enum import IntEnum
+
+GROUP = 64  # weights of a channel that share a scale
+TILE = 16  # channels stored together
+ZERO = 128  # the unsigned byte of a weight that stands for 0
 
 
 class Field(IntEnum):
