@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from engine.catalog import fit, hub
+from engine.catalog import fit, hub, stored
 from engine.catalog.specs import NONE, ModelSpec
 from engine.decoder.opened import DEFAULT_CONTEXT, wish
-from engine.drafters import registry
 from engine.errors import EngineError
 from engine.machine import resolve_device
 from engine.protocol import Load, LoadOptions
@@ -16,7 +15,7 @@ from engine.protocol import Load, LoadOptions
 def plan(command: Load, device: torch.device) -> tuple[int, ModelSpec, tuple[str, ...]]:
     """Context, drafter and notes for the person. Raises EngineError where even the target alone does not fit."""
     options, drafter = command.options, command.drafter
-    path = registry.where(command.target)
+    path = stored.where(command.target)
     context = options.context or min(command.target.context or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
     quant, head = wish(options.quant, command.target.quant), wish(options.head, command.target.head)
     notes: tuple[str, ...] = ()

@@ -21,7 +21,7 @@ logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it warns of optiona
 _begun = perf_counter()
 
 from engine import costs  # noqa: E402
-from engine.catalog import measured  # noqa: E402
+from engine.catalog import measured, stored  # noqa: E402
 from engine.catalog.specs import NONE, ModelSpec  # noqa: E402
 from engine.client import Outbox, Stopper  # noqa: E402
 from engine.decoder.load import resolve_scheme  # noqa: E402
@@ -136,7 +136,7 @@ class Engine:
         device = resolve_device(options.device)
         resolve_scheme(options.quant, options.head, device)  # names that do not exist
         resolve_scheme(options.draft_quant, "auto", device)
-        path = registry.where(command.target)
+        path = stored.where(command.target)
         self._unload()  # a mistake in the command costs nothing
         context, drafter, notes = plan(command, device)
         opened = open_target(command.target, path, device, options, context, self._progress, lambda: self._stopper.stopped(number))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.bridge.codec import Codec
+from engine.bridge.codec import Codec, character
 
 WINDOW_BYTES = 64  # of known text that a window may begin with; both sides of a step together stay under 512
 WINDOW_TOKENS = 32
@@ -178,8 +178,8 @@ class Follower:
                 at += len(self._codec.spell((i,)))
                 ends.append(at)
             skipped = at
-            while at < stop and (at == skipped or not self._codec.pieces(_character(data, at - stop))):
-                at += len(_character(data, at - stop))
+            while at < stop and (at == skipped or not self._codec.pieces(character(data, len(data) + at - stop))):
+                at += len(character(data, len(data) + at - stop))
             if ends:
                 ends[-1] = at
         return ids, ends
@@ -215,12 +215,3 @@ class Follower:
         if not ended and ids and not self.line.codec.spell(ids[-1:]).strip(b" "):
             ids.pop()
         return ids
-
-
-def _character(data: bytes, at: int) -> bytes:
-    """The character that begins at `at`, which is counted from the end."""
-    at += len(data)
-    stop = at + 1
-    while stop < len(data) and data[stop] & 0xC0 == 0x80:
-        stop += 1
-    return data[at:stop]

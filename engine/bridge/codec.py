@@ -149,7 +149,7 @@ class Codec:
         at = 0
         for _ in range(REPAIRS):
             at = self._agreeing(ids, kept, data, at)
-            rest = _character(data, at)
+            rest = character(data, at)
             one = self.pieces(rest)
             kept += one
             spelled = len(self.spell(one))
@@ -170,7 +170,7 @@ class Codec:
         return at
 
 
-def _character(data: bytes, at: int) -> bytes:
+def character(data: bytes, at: int) -> bytes:
     """The rest of the character at `at`; nothing at the end."""
     stop = at + 1
     while stop < len(data) and data[stop] & 0xC0 == 0x80:

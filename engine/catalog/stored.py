@@ -40,6 +40,16 @@ def locate(spec: ModelSpec) -> Path | None:
     return mirror.located(spec.mirror) if spec.mirror else None
 
 
+def where(spec: ModelSpec) -> Path:
+    """The model's place on this machine. EngineError when it is not here."""
+    path = locate(spec)
+    if path is None and spec.path:
+        raise EngineError(f"There is nothing at {spec.path}.", "Check the path.", kind="missing_weights")
+    if path is None:
+        raise EngineError(f"{spec.name} is not on this machine.", f"Run: specchat pull {spec.name}", kind="missing_weights")
+    return path
+
+
 def settled(spec: ModelSpec) -> ModelSpec:
     """The same entry; what was named by a hub id or a folder, and turns out to be draft heads, gets their kind."""
     found = locate(spec) if spec.kind == "model" and spec.role == "drafter" else None

@@ -172,22 +172,26 @@ def _between(stretches: list[Stretch], first: int, last: int) -> list[Stretch]:
     ]
 
 
-def attend_chunk(q: Tensor, keys: Tensor, values: Tensor, group: LayerSlots, length: int, scale: float, softcap: float | None) -> Tensor:
-    """Causal attention of a chunk q (n, Hq, D) that begins at position `length` -> (n, Hq·D)."""
+def plan_chunk(n: int, length: int, window: int | None, device: torch.device, dtype: torch.dtype) -> Stretch:
+    """Causal mask (n, slots) for a chunk of n rows behind `length` committed tokens, for layers of one window."""
+    low = 0 if window is None else max(0, length - window + 1)
+    at = torch.arange(length, length + n, device=device)[:, None]
+    slots = torch.arange(low, length + n, device=device)[None, :]
+    visible = slots <= at
+    if window is not None:
+        visible &= slots > at - window
+    mask = torch.zeros(visible.shape, device=device, dtype=dtype).masked_fill_(~visible, float("-inf"))
+    return Stretch(0, n, low, length + n, mask)
+
+
+def attend_chunk(q: Tensor, keys: Tensor, values: Tensor, base: int, seen: Stretch, scale: float, softcap: float | None) -> Tensor:
+    """Causal attention of a chunk q (n, Hq, D) over slots (Hkv, S, D) that begin at position `base` -> (n, Hq·D)."""
     n, heads, dim = q.shape
-    low = 0 if group.window is None else max(0, length - group.window + 1)
-    k = keys[:, low - group.base : length + n - group.base]
-    v = values[:, low - group.base : length + n - group.base]
+    k, v = (slots[:, seen.low - base : seen.high - base] for slots in (keys, values))
     repeat = heads // k.shape[0]
     if repeat > 1:
         k, v = k.repeat_interleave(repeat, 0), v.repeat_interleave(repeat, 0)
-    at = torch.arange(length, length + n, device=q.device)[:, None]
-    slots = torch.arange(low, length + n, device=q.device)[None, :]
-    visible = slots <= at
-    if group.window is not None:
-        visible &= slots > at - group.window
-    mask = torch.zeros(visible.shape, device=q.device, dtype=q.dtype).masked_fill_(~visible, float("-inf"))
-    out = _sdpa(q.transpose(0, 1)[None], k[None], v[None], mask, scale, softcap)  # (1, Hq, n, D)
+    out = _sdpa(q.transpose(0, 1)[None], k[None], v[None], seen.mask, scale, softcap)  # (1, Hq, n, D)
     return out[0].transpose(0, 1).reshape(n, heads * dim)
 
 

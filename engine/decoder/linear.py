@@ -12,6 +12,7 @@ device (`build`). Row invariance means that a row's result has the same bits how
 from __future__ import annotations
 
 import functools
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -118,15 +119,15 @@ def build(packed: Packed, bias: Tensor | None, device: torch.device, dtype: torc
     return Int8(tensors["weight"], tensors["scale"], bias, dtype)
 
 
-class _Plain:
+class _Plain(ABC):
     """A product whose front and sum are operations of their own."""
 
     def __call__(self, x: Tensor, front: Front | None = None, add: Tensor | None = None) -> Tensor:
         out = self._product(x if front is None else front(x))
         return out if add is None else add + out
 
-    def _product(self, x: Tensor) -> Tensor:
-        raise NotImplementedError
+    @abstractmethod
+    def _product(self, x: Tensor) -> Tensor: ...
 
 
 class Dense(_Plain):

@@ -14,7 +14,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from engine.decoder.attention import Stretch, attend_branches, attend_chunk, attend_rows, branches, depths, plan
+from engine.decoder.attention import Stretch, attend_branches, attend_chunk, attend_rows, branches, depths, plan, plan_chunk
 from engine.decoder.kv import LayerSlots, SlotCache
 from engine.decoder.model import NOTHING, Model
 from engine.decoder.weights import Weights
@@ -124,10 +124,12 @@ class LeanTarget:
         config = self.model.config
         tokens = torch.tensor(ids)
         positions = torch.arange(start, start + len(ids), device=self.device)
-        kv_heads = config.n_kv_heads
+        kv_heads, dtype = config.n_kv_heads, self.model.weights.dtype
+        seen = {window: plan_chunk(len(ids), start, window, self.device, dtype) for window in self._windows}
 
         def attend(q: Tensor, slots: Tensor, group: LayerSlots) -> Tensor:
-            return attend_chunk(q, slots[:kv_heads], slots[kv_heads:], group, start, config.attention_scale, config.attention_softcap)
+            keys, values = slots[:kv_heads], slots[kv_heads:]
+            return attend_chunk(q, keys, values, group.base, seen[group.window], config.attention_scale, config.attention_softcap)
 
         if write:
             cache.reserve(len(ids))

@@ -19,7 +19,7 @@ from engine.bridge.align import Follower
 from engine.bridge.beginnings import Beginnings
 from engine.bridge.codec import Codec
 from engine.decoder.target import LeanTarget
-from engine.drafters.model import CATCH_UP, common
+from engine.drafters.model import CATCH_UP, common, known
 from engine.speculation.draft import Context, Question
 from engine.speculation.sampling import Filters, Picker
 
@@ -119,7 +119,7 @@ class Companion:
         """Logits (D,) of the token behind everything that is followed and drafted. Raises NotFinite."""
         missing = self._missing()
         self.passes += 1
-        logits = self.runner.next(self._known(missing))
+        logits = self.runner.next(known(missing, self.runner))
         self._held += missing
         return self._checked(logits)[0]
 
@@ -129,7 +129,7 @@ class Companion:
             return None, self.logits()
         missing = self._missing()
         self.passes += 1
-        logits = self.runner.verify(torch.tensor(self._known(missing)), tuple(range(len(missing) - 1)))[-2:]
+        logits = self.runner.verify(torch.tensor(known(missing, self.runner)), tuple(range(len(missing) - 1)))[-2:]
         self.runner.keep(tuple(range(len(missing))))
         self._held += missing
         before, behind = self._checked(logits)
@@ -155,7 +155,7 @@ class Companion:
         root = self._held[-1]
         self.passes += 1
         self.runner.truncate(len(self._held) - 1)
-        tokens = torch.tensor(self._known([root, *(path[-1] for path in paths)]))
+        tokens = torch.tensor(known([root, *(path[-1] for path in paths)], self.runner))
         logits = self.runner.verify(tokens, tuple(rows[path[:-1]] for path in paths))[1:]
         self.runner.keep((0,))
         return list(self._checked(logits))
@@ -185,15 +185,10 @@ class Companion:
         held = len(self._held) - len(self._prompt)
         return self.follower.ids[held:] if held >= 0 else self._prompt[held:] + self.follower.ids
 
-    def _known(self, ids: list[int]) -> list[int]:
-        """Ids behind the model's table stand as another token: that can make a draft worse, never the text."""
-        most = self.runner.vocab_size
-        return ids if max(ids, default=0) < most else [i if i < most else 0 for i in ids]
-
     def _back_to(self, length: int) -> None:
         length = self.runner.truncate(max(length, 0))
         del self._held[length:]
 
     def _read(self, ctx: Context, ids: list[int]) -> None:
-        self.runner.prefill(self._known(ids), ctx.progress, ctx.cancelled)
+        self.runner.prefill(known(ids, self.runner), None, ctx.cancelled)
         self._held += ids[: self.runner.length - len(self._held)]

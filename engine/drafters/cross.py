@@ -12,11 +12,11 @@ from time import perf_counter
 from typing import Protocol
 
 from engine.drafters.companion import Companion, NotFinite
+from engine.drafters.health import Health
 from engine.errors import EngineError
 from engine.speculation.draft import Context, Draft, Law, Needs, Verdict, chain
 from engine.speculation.sampling import Filters
 
-MOST_BROKEN = 3  # drafts with numbers that are none; then the model rests for good
 MOST_REFUSED = 2  # ends of turn in a row that the target refused; then the drafter may not end this reply any more
 
 
@@ -50,7 +50,7 @@ class Cross:
         self._now = self._for(usual)
         self._known = 0  # ids of the context that were looked at
         self._resting: str | None = "it has not read a prompt yet"
-        self._broken = 0
+        self._health = Health(name)
         self._last = Drafted([])
         self._refused = 0
 
@@ -71,7 +71,7 @@ class Cross:
         """Render the prompt with the drafter's own template and read it, and the reply so far."""
         self._now = self._for(ctx.picker.filters)
         self._known, self._refused, self._last = len(ctx.ids), 0, Drafted([])
-        if self._broken >= MOST_BROKEN:
+        if self._health.off:
             return
         self._resting = None
         try:
@@ -99,10 +99,9 @@ class Cross:
             elif self.side.room() <= 0:
                 self._rest(ctx, f"{self.name} rests: the conversation fills its context of {self.side.runner.context:,} tokens.")
         except NotFinite:
-            self._broken += 1
             self.side.reset()
-            if self._broken >= MOST_BROKEN:
-                self._rest(ctx, f"{self.name} is off: its numbers are not finite (NaN or infinite), three times now.")
+            if (why := self._health.stumble()) is not None:
+                self._rest(ctx, why)
         drafted = self._last
         laws = drafted.laws if ctx.with_laws and any(law is not None for law in drafted.laws) else None
         return replace(chain(drafted.tokens, self.source, laws), asked=asked, bridge_s=side.take_bridge_s())

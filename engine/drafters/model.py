@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from engine.decoder.target import LeanTarget
+from engine.drafters.health import Health
 from engine.errors import EngineError
 from engine.speculation import noise
 from engine.speculation.draft import Context, Draft, Needs, Verdict, chain
 from engine.speculation.sampling import Row
 
 CATCH_UP = 16  # up to here missing tokens go through one pass with the next proposal
-MOST_BROKEN = 3  # drafts with numbers that are none; then the model rests for good
 
 
 def common(a: list[int], b: list[int], start: int, end: int) -> int:
@@ -28,6 +28,12 @@ def common(a: list[int], b: list[int], start: int, end: int) -> int:
     while start < end and a[start] == b[start]:
         start += 1
     return start
+
+
+def known(ids: list[int], runner: LeanTarget) -> list[int]:
+    """Ids behind the model's table stand as another token: that can make a draft worse, never the text."""
+    most = runner.vocab_size
+    return ids if max(ids, default=0) < most else [i if i < most else 0 for i in ids]
 
 
 class ModelDrafter:
@@ -42,12 +48,12 @@ class ModelDrafter:
         self._width = min(vocab_size, runner.vocab_size)
         self._ids: list[int] = []  # what the own cache holds
         self._agreed = 0  # as many of them are known to be committed
-        self._broken = 0
+        self._health = Health(name)
 
     def sync(self, ctx: Context) -> None:
         """Read all committed ids but the root. A text that fills the own context is left alone: nothing will be drafted for it."""
         self._back_to(common(self._ids, ctx.ids, 0, len(ctx.ids) - 1))
-        if len(ctx.ids) < self._runner.context and self._broken < MOST_BROKEN:
+        if len(ctx.ids) < self._runner.context and not self._health.off:
             self._read(ctx, ctx.ids[len(self._ids) : -1])
 
     def _back_to(self, length: int) -> None:
@@ -56,19 +62,14 @@ class ModelDrafter:
         self._agreed = length
 
     def _read(self, ctx: Context, ids: list[int]) -> None:
-        self._runner.prefill(self._known(ids), ctx.progress, ctx.cancelled)
+        self._runner.prefill(known(ids, self._runner), None, ctx.cancelled)
         self._ids += ids[: self._runner.length - len(self._ids)]
         self._agreed = len(self._ids)
-
-    def _known(self, ids: list[int]) -> list[int]:
-        """Ids that only the target has stand as another token: that can make a draft worse, never the text."""
-        most = self._runner.vocab_size
-        return ids if max(ids, default=0) < most else [i if i < most else 0 for i in ids]
 
     def propose(self, ctx: Context) -> Draft:
         """Draw up to the budget, one pass a token."""
         budget = min(ctx.budget(self.name), self._runner.context - len(ctx.ids))
-        if budget <= 0 or self._broken >= MOST_BROKEN:
+        if budget <= 0 or self._health.off:
             return Draft(source=self.name)
         missing = ctx.ids[len(self._ids) :]
         if len(missing) > CATCH_UP:
@@ -78,7 +79,7 @@ class ModelDrafter:
         laws: list[Tensor] = []
         stream = noise.PROPOSE if ctx.with_laws else noise.PICK
         while len(tokens) < budget and not ctx.cancelled():
-            logits = self._runner.next(self._known(missing))[:, : self._width]
+            logits = self._runner.next(known(missing, self._runner))[:, : self._width]
             self._ids += missing
             row = [Row(ctx.next_index + len(tokens), tuple(tokens))]
             try:
@@ -96,9 +97,8 @@ class ModelDrafter:
     def _stumble(self, ctx: Context) -> None:
         """Numbers that are none: the target goes on by itself, and what was read is not to be trusted."""
         self._back_to(0)
-        self._broken += 1
-        if self._broken >= MOST_BROKEN:
-            ctx.tell(f"{self.name} is off: its numbers are not finite (NaN or infinite), three times now.")
+        if (why := self._health.stumble()) is not None:
+            ctx.tell(why)
 
     def commit(self, ctx: Context, verdict: Verdict) -> None:
         """Forget what was drafted and not kept."""

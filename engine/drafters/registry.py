@@ -83,7 +83,7 @@ def build(
     if spec.kind == "heads":
         bindings.require(spec, beside.spec)
         quant = options.draft_quant if options.draft_quant != "auto" else beside.quant
-        place, target = where(spec), beside.target
+        place, target = stored.where(spec), beside.target
         drafter, scheme, told = open_heads(spec.name, place, method, target, quant, progress, cancelled, beside.spec.name)
         if device != beside.device:
             told = (*told, f"{spec.name} runs on {beside.device}, where its target is: draft heads read the target's hidden states.")
@@ -109,7 +109,7 @@ def _model(
     progress: Progress | None,
     cancelled: Callable[[], bool] | None,
 ) -> Built:
-    path = where(spec)
+    path = stored.where(spec)
     tokenizer = load_tokenizer(path, spec.template)
     pair = _pair(spec, method, beside, tokenizer, path)
     notes: list[str] = []
@@ -138,16 +138,6 @@ def _pair(spec: ModelSpec, method: str, beside: Beside, tokenizer: Tokenizer, pa
                 kind="vocabulary",
             )
     return Pair(beside.spec, beside.tokenizer, beside.vocab_size, spec, tokenizer, path)
-
-
-def where(spec: ModelSpec) -> Path:
-    """The model's place on this machine. EngineError when it is not here."""
-    path = hub.locate(spec)
-    if path is None and spec.path:
-        raise EngineError(f"There is nothing at {spec.path}.", "Check the path.", kind="missing_weights")
-    if path is None:
-        raise EngineError(f"{spec.name} is not on this machine.", f"Run: specchat pull {spec.name}", kind="missing_weights")
-    return path
 
 
 def choose(beside: Beside) -> tuple[ModelSpec, tuple[str, ...]]:

@@ -103,7 +103,6 @@ class Context:
     budget: Budget = field(default=lambda source: 0)
     vocab_size: int = 0  # of the target
     with_laws: bool = False  # the ratio rule needs the law of each drafted token
-    progress: Callable[[int, int], None] | None = None  # while a drafter reads a long text: done, total
     cancelled: Callable[[], bool] = lambda: False
     question: Question = Question()
     tell: Callable[[str], None] = lambda text: None  # a sentence for the person

@@ -17,10 +17,10 @@ from time import perf_counter
 import torch
 
 from engine import costs
+from engine.catalog import stored
 from engine.catalog.catalog import load
 from engine.decoder.opened import open_target
 from engine.decoder.target import LeanTarget
-from engine.drafters import registry
 from engine.drafters.heads import build, layout
 from engine.drafters.heads.drafter import HeadsDrafter
 from engine.drafters.heads.specs import TREES, HeadSpec
@@ -122,7 +122,7 @@ def main() -> None:
     torch.manual_seed(0)
     spec = load().target(asked.target)
     device = resolve_device("auto")
-    opened = open_target(spec, registry.where(spec), device, LoadOptions(quant=asked.quant), 4096, lambda *_: None, lambda: False)
+    opened = open_target(spec, stored.where(spec), device, LoadOptions(quant=asked.quant), 4096, lambda *_: None, lambda: False)
     target = opened.target
     assert isinstance(target, LeanTarget), "this target runs through transformers"
     prompt = opened.tokenizer.render((Message("user", PROMPT),))

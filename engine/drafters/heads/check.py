@@ -36,7 +36,7 @@ REFUSALS = ("wrong_target", "vocabulary", "corrupt_weights", "unsafe_weights", "
 def check(target: ModelSpec, heads: ModelSpec, method: str = "auto") -> dict[str, Any]:
     """The facts, with the keys of `check --json`. A pair that does not go together is an answer (`refused`); EngineError only where
     one of the two is not on this machine."""
-    path, folder = _place(target), _place(heads)
+    path, folder = stored.where(target), stored.where(heads)
     found: dict[str, Any] = {"kind": "heads", "target": target.name, "heads": heads.name, "method": None, "reasons": [], "refused": None}
     facts = facts_on_disk(path, target.name)
     found["sizes"] = {"target": {"hidden": facts.hidden, "vocab": facts.vocab, "layers": facts.layers}, "heads": None}
@@ -83,12 +83,3 @@ def _reasons(spec: HeadSpec) -> list[str]:
         case _:
             both = "the same weights serve eagle1 (a fixed tree) and eagle2 (a growing one)"
             return [f"One layer, from the target's last hidden state; {both}."]
-
-
-def _place(spec: ModelSpec) -> Path:
-    path = stored.locate(spec)
-    if path is None and spec.path:
-        raise EngineError(f"There is nothing at {spec.path}.", "Check the path.", kind="missing_weights")
-    if path is None:
-        raise EngineError(f"{spec.name} is not on this machine.", f"Run: specchat pull {spec.name}", kind="missing_weights")
-    return path

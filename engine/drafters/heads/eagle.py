@@ -10,6 +10,8 @@ taps of the target through fc, attention over [norm(embedding), norm(hidden)], i
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import torch
 from torch import Tensor
 
@@ -20,7 +22,7 @@ from engine.drafters.heads.layers import DraftCache, Layer, Maker, Rotary, causa
 from engine.drafters.heads.specs import HeadSpec
 
 
-class Features:
+class Features(ABC):
     """A transformer over pairs of token and hidden state, with a tree of drafted rows behind the confirmed ones."""
 
     def __init__(self, spec: HeadSpec, made: Maker, shared: Shared, context: int) -> None:
@@ -77,9 +79,9 @@ class Features:
         """Hidden states as they stand in pairs."""
         return taps
 
+    @abstractmethod
     def run(self, tokens: Tensor, hidden: Tensor, positions: Tensor, at: int, mask: Tensor) -> Tensor:
         """The layers on rows of pairs, written to the cache from `at` on."""
-        raise NotImplementedError
 
 
 class Fused(Features):
@@ -121,23 +123,12 @@ class Tapped(Features):
         return self._layer(x, residual, self.rotary.at(positions), self.cache.layer(0), at, mask)
 
 
-class Eagle:
-    """See `base.Head`. EAGLE-1 fills a fixed tree, EAGLE-2 and -3 grow one."""
+class OverFeatures:
+    """What heads over `Features` have in common: their place in the text is that of the features."""
 
-    def __init__(self, spec: HeadSpec, made: Maker, shared: Shared, choices: tuple[Path, ...], context: int) -> None:
-        self._spec, self._shared = spec, shared
-        self.names: Tensor | None = None
-        if spec.family == "eagle3":
-            self.features: Features = Tapped(spec, made, shared, context)
-            self._norm, self._head = made.norm("norm", spec.rms_eps), made.linear("lm_head")
-            if "d2t" in made.tensors:  # offsets, not ids
-                self.names = torch.arange(spec.draft_vocab) + made.tensors["d2t"].to(torch.int64)
-        else:
-            self.features = Fused(spec, made, shared, context)
-        self._choices = grow.checked(choices, max(map(len, choices))) if choices else ()
-        self.fixed = bool(choices)
-        self._weights = made.nbytes
-        self.extend, self.truncate = self.features.extend, self.features.truncate
+    def __init__(self, features: Features, weights: int) -> None:
+        self.features, self._weights = features, weights
+        self.extend, self.truncate = features.extend, features.truncate
 
     @property
     def length(self) -> int:
@@ -146,6 +137,24 @@ class Eagle:
     @property
     def nbytes(self) -> int:
         return self._weights + self.features.cache.nbytes
+
+
+class Eagle(OverFeatures):
+    """See `base.Head`. EAGLE-1 fills a fixed tree, EAGLE-2 and -3 grow one."""
+
+    def __init__(self, spec: HeadSpec, made: Maker, shared: Shared, choices: tuple[Path, ...], context: int) -> None:
+        self._spec, self._shared = spec, shared
+        self.names: Tensor | None = None
+        if spec.family == "eagle3":
+            features: Features = Tapped(spec, made, shared, context)
+            self._norm, self._head = made.norm("norm", spec.rms_eps), made.linear("lm_head")
+            if "d2t" in made.tensors:  # offsets, not ids
+                self.names = torch.arange(spec.draft_vocab) + made.tensors["d2t"].to(torch.int64)
+        else:
+            features = Fused(spec, made, shared, context)
+        super().__init__(features, made.nbytes)
+        self._choices = grow.checked(choices, max(map(len, choices))) if choices else ()
+        self.fixed = bool(choices)
 
     @torch.inference_mode()
     def grow(self, root: int, budget: int, choose: Choose) -> Tree:

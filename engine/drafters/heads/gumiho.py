@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from engine.drafters.heads.base import Shared
-from engine.drafters.heads.eagle import Fused
+from engine.drafters.heads.eagle import Fused, OverFeatures
 from engine.drafters.heads.grow import Choose, Tree, among_best, candidates, spread
 from engine.drafters.heads.layers import Maker
 from engine.drafters.heads.specs import HeadSpec
 
 
-class Gumiho:
+class Gumiho(OverFeatures):
     """See `base.Head`."""
 
     names: Tensor | None = None
@@ -27,18 +27,10 @@ class Gumiho:
         assert spec.serial == 2, "the published heads draft two tokens serially"
         assert min(spec.n_heads, spec.pruning, spec.mlp_top_k, spec.top_k) > 0
         self._spec, self._shared, self._corrected = spec, shared, corrected
-        self.features = Fused(spec, made, shared, context)
+        features = Fused(spec, made, shared, context)
         self._blocks = [made.blocks([f"mlp.{m}.{j}" for j in range(spec.head_layers)]) for m in range(spec.n_heads)]
-        self._weights = made.nbytes
-        self.extend, self.truncate = self.features.extend, self.features.truncate
-
-    @property
-    def length(self) -> int:
-        return self.features.length
-
-    @property
-    def nbytes(self) -> int:
-        return self._weights + self.features.cache.nbytes
+        super().__init__(features, made.nbytes)
+        self.fc = features.fc
 
     @torch.inference_mode()
     def grow(self, root: int, budget: int, choose: Choose) -> Tree:
@@ -76,7 +68,7 @@ class Gumiho:
 
     def pairs(self, t1: list[int], h1: Tensor, t2: list[int], h2: Tensor) -> Tensor:
         """MLP inputs (rows, 2H): [fc(t1, h1), fc(t2, h2)]."""
-        fc, embed, ids = self.features.fc, self._shared.embed, self._shared.ids
+        fc, embed, ids = self.fc, self._shared.embed, self._shared.ids
         one = fc(torch.cat((embed(ids(t1)), h1.expand(len(t1), -1)), dim=-1))
         return torch.cat((one, fc(torch.cat((embed(ids(t2)), h2), dim=-1))), dim=-1)
 

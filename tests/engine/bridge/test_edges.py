@@ -22,7 +22,8 @@ from engine.bridge.maps import vocabulary_map
 from engine.decoder.tokenizer import NO_TEMPLATE, Tokenizer
 from engine.drafters.bridged import METHODS, made
 from engine.drafters.companion import Companion
-from engine.drafters.cross import MOST_BROKEN, Cross
+from engine.drafters.cross import Cross
+from engine.drafters.health import MOST_BROKEN
 from engine.protocol import Message, Sampling
 from engine.speculation.draft import Context, Draft, Drafter, Question
 from engine.speculation.sampling import Filters, Picker
@@ -346,7 +347,7 @@ def test_40_numbers_that_are_none() -> None:
     run = talk(one, text, drafter)
     assert run.ids == talk(one, text, None).ids
     assert not any(step.drafted for step in run.steps)
-    assert drafter._broken == MOST_BROKEN
+    assert drafter._health.broken == MOST_BROKEN
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from engine.decoder import linear
-from engine.decoder.attention import ancestors, attend_branches, attend_chunk, attend_rows, branches, depths, plan
+from engine.decoder.attention import ancestors, attend_branches, attend_chunk, attend_rows, branches, depths, plan, plan_chunk
 from engine.decoder.config import DecoderConfig, Rope
 from engine.decoder.kv import aligned
 from engine.decoder.target import LeanTarget
@@ -88,7 +88,7 @@ def test_a_chunk_equals_its_rows(window: int | None, base: int) -> None:
     keys, values = (torch.randn(2, 256, 8, generator=made, dtype=torch.float64) for _ in range(2))
     q = torch.randn(50, 4, 8, generator=made, dtype=torch.float64)
     group = slots(window, base)
-    got = attend_chunk(q, keys[:, base:], values[:, base:], group, 130, 0.3, None)
+    got = attend_chunk(q, keys[:, base:], values[:, base:], base, plan_chunk(50, 130, window, CPU, torch.float64), 0.3, None)
     for row in range(50):
         alone = attend_rows(
             q[row : row + 1], keys[:, base:], values[:, base:], group, plan(130 + row, (), window, CPU, torch.float64), 0.3, None

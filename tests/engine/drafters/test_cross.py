@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from engine.decoder.target import LeanTarget
-from engine.drafters.cross import MOST_BROKEN, MOST_REFUSED, Cross
+from engine.drafters.cross import MOST_REFUSED, Cross
+from engine.drafters.health import MOST_BROKEN
 from engine.drafters.ngram import Ngram
 from engine.drafters.stacked import Stacked
 from engine.errors import EngineError
@@ -234,7 +235,7 @@ def test_numbers_that_are_none_end_a_draft_and_after_three_the_drafter() -> None
     assert sum(step.accepted for step in chat.steps) >= 4
     said = "little is off: its numbers are not finite (NaN or infinite), three times now."
     assert [note for note in chat.notices if "finite" in note] == [said]
-    assert drafter._broken == MOST_BROKEN
+    assert drafter._health.broken == MOST_BROKEN
     assert chat.ask("again", seed=2).token_ids
     assert not any(step.drafted for step in chat.steps)
     assert not chat.notices
