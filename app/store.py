@@ -1,4 +1,4 @@
-"""The chat database as the program uses it: reading (`app.library`) and writing. Readable by its owner only.
+"""The chat database as the program uses it: reading (`app.archive`) and writing. Readable by its owner only.
 
 All methods may be called from any thread, one at a time. What goes wrong is an EngineError: `damaged`, `locked`, `unwritable`,
 `disk_full` or `newer`.
@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from app.database import BUSY_S
-from app.library import STALE_S, Library
+from app.archive import STALE_S, Archive
 from app.owners import is_alive
 from app.saved import ChatRow, MessageRow, storable
 from engine.errors import EngineError
@@ -20,7 +20,7 @@ from engine.errors import EngineError
 FORGET_S = 86_400.0
 
 
-class Store(Library):
+class Store(Archive):
     """The writing half."""
 
     def __init__(self, path: Path | None, busy_s: float = BUSY_S) -> None:

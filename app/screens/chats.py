@@ -13,7 +13,7 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from app.commands import bindings
-from app.library import Listed
+from app.archive import Listed
 from app.saver import Saver
 from app.screens.name import NameScreen
 from app.screens.place import PlaceScreen

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app import database, library, migrations
+from app import archive, database, migrations
 from app.chat import Chat, ChatOptions
 from app.owners import is_alive, myself
 from app.saved import MessageRow, chat_row, message_rows, restore, streaming_row
@@ -417,5 +417,5 @@ def test_rows_of_another_version_open_all_the_same(store: Store) -> None:
 
 
 def test_excerpts() -> None:
-    assert library.excerpt("one two three", "TWO") == "one two three"
-    assert library.excerpt("x" * 100 + "here\nand there" + "y" * 200, "here").startswith("…" + "x" * 24 + "here and there")
+    assert archive.excerpt("one two three", "TWO") == "one two three"
+    assert archive.excerpt("x" * 100 + "here\nand there" + "y" * 200, "here").startswith("…" + "x" * 24 + "here and there")

@@ -31,7 +31,7 @@ class Listed:
     message: int | None = None  # in which message
 
 
-class Library(Database):
+class Archive(Database):
     """The reading half of the store. What goes wrong is an EngineError."""
 
     def chats(self, text: str = "", limit: int = 500) -> list[Listed]:
