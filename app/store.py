@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from app.database import BUSY_S
 from app.archive import STALE_S, Archive
+from app.database import BUSY_S
 from app.owners import is_alive
 from app.saved import ChatRow, MessageRow, storable
 from engine.errors import EngineError

@@ -12,8 +12,8 @@ from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from app.commands import bindings
 from app.archive import Listed
+from app.commands import bindings
 from app.saver import Saver
 from app.screens.name import NameScreen
 from app.screens.place import PlaceScreen
