@@ -10,6 +10,7 @@ import errno
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,6 +21,8 @@ from engine.errors import EngineError
 
 FILE = "chats.db"
 BUSY_S = 3.0
+AGAIN_S = 0.02
+BUSY = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL")  # another connection is in the way, for now
 
 
 class Database:
@@ -30,16 +33,29 @@ class Database:
         self._lock = threading.RLock()
         self._owner = myself()
         with self._trouble():
-            if path is not None and not path.exists():
-                os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+            if path is not None:
+                # never an existing file: closing it would end the locks that this process holds on it
+                with suppress(FileExistsError):
+                    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
             self._db = sqlite3.connect(path or ":memory:", timeout=busy_s, check_same_thread=False, isolation_level=None)
             try:
-                self._prepare()
+                self._prepare(busy_s)
             except BaseException:
                 self._db.close()
                 raise
 
-    def _prepare(self) -> None:
+    def _prepare(self, busy_s: float) -> None:
+        """SQLite's own waiting leaves out some of these statements, such as the change to WAL: what is refused is tried again here."""
+        end_s = time.monotonic() + busy_s
+        while True:
+            try:
+                return self._lay_out()
+            except sqlite3.Error as error:
+                if not _name(error).startswith(BUSY) or time.monotonic() >= end_s:
+                    raise
+            time.sleep(AGAIN_S)
+
+    def _lay_out(self) -> None:
         if self.path is not None:
             self._private()
         run = self._db.execute
@@ -101,12 +117,16 @@ class Database:
                 raise trouble(error, self.path) from error
 
 
+def _name(error: Exception) -> str:
+    return getattr(error, "sqlite_errorname", "") or ""
+
+
 def trouble(error: Exception, path: Path | None) -> EngineError:
     """What an error of SQLite or of the file system means, and what to do."""
     where, text = f"The chat database {path}", str(error)
-    code = getattr(error, "sqlite_errorname", "") or ""
+    code = _name(error)
     aside = "Move it to another folder to begin a new one; `sqlite3 FILE .recover` may bring the chats back."
-    if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+    if code.startswith(BUSY):
         return EngineError(f"{where} is locked by another program.", "Close that program; saving goes on by itself then.", kind="locked")
     if code.startswith("SQLITE_FULL") or getattr(error, "errno", None) == errno.ENOSPC:
         return EngineError(f"{where} cannot grow: the disk is full.", "Free some space; saving goes on by itself then.", kind="disk_full")

@@ -11,6 +11,7 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -262,13 +263,7 @@ def test_owners() -> None:
 
 def test_two_programs_write_at_the_same_time(tmp_path: Path) -> None:
     """Nothing is lost and nobody is refused."""
-    code = (
-        "import sys\nfrom pathlib import Path\nfrom app.store import Store\nfrom tests.app.chats_made import keep, talk\n"
-        "store = Store(Path(sys.argv[1]))\nfor n in range(25): keep(store, talk((f'{sys.argv[2]} {n}', 'x ' * 200)))\nstore.close()"
-    )
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    made = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "chats.db"), name], env=env, cwd=ROOT) for name in "ab"]
-    assert [process.wait(120) for process in made] == [0, 0]
+    assert programs(tmp_path, "ab", 25) == [0, 0]
     store = Store(tmp_path / "chats.db")
     assert {chat.name for chat in store.chats()} == {f"{name} {n}" for name in "ab" for n in range(25)}
 
@@ -384,22 +379,86 @@ def test_a_step_that_fails_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch
     assert "colour" not in [row[1] for row in store._db.execute("PRAGMA table_info(chats)")]
 
 
+MEETING = """
+import sys, time
+from pathlib import Path
+from app.store import Store
+from tests.app.chats_made import keep, talk
+folder, name = Path(sys.argv[1]), sys.argv[2]
+(folder / name).touch()
+while not (folder / "go").exists():
+    time.sleep(0.001)
+store = Store(folder / "chats.db", busy_s=120)
+for n in range(int(sys.argv[3])):
+    keep(store, talk((f"{name} {n}", "x " * 200)))
+store.close()
+"""
+
+
+def programs(folder: Path, names: str, chats: int) -> list[int]:
+    """Programs that open the database of a folder at the same moment and each save some chats; returns how they ended."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    made = [subprocess.Popen([sys.executable, "-c", MEETING, str(folder), name, str(chats)], env=env, cwd=ROOT) for name in names]
+    while not all((folder / name).exists() for name in names) and all(process.poll() is None for process in made):
+        time.sleep(0.01)
+    (folder / "go").touch()
+    return [process.wait() for process in made]
+
+
 def test_two_programs_make_the_layout_at_the_same_time(tmp_path: Path) -> None:
+    assert programs(tmp_path, "abcd", 1) == [0] * 4
+    assert {chat.name for chat in Store(tmp_path / "chats.db").chats()} == {"a 0", "b 0", "c 0", "d 0"}
+
+
+def test_two_threads_make_the_layout_at_the_same_time(tmp_path: Path) -> None:
+    """Many times, since a moment decides."""
     errors: list[Exception] = []
 
-    def open_it() -> None:
+    def open_it(path: Path) -> None:
         try:
-            keep(Store(tmp_path / "chats.db"), talk(("a", "b")))
+            store = Store(path, busy_s=120)
+            keep(store, talk(("a", "b")))
+            store.close()
         except Exception as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=open_it) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
-    assert len(Store(tmp_path / "chats.db").chats()) == 6
+    for n in range(8):
+        threads = [threading.Thread(target=open_it, args=[tmp_path / f"{n}.db"]) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert errors == []
+        assert len(Store(tmp_path / f"{n}.db").chats()) == 4
+
+
+@pytest.mark.parametrize("holding", ["BEGIN IMMEDIATE", "BEGIN EXCLUSIVE"])
+def test_a_new_file_waits_for_the_program_that_holds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holding: str) -> None:
+    """SQLite refuses the change to WAL at once, whatever its timeout; here it is tried again until the other has let go."""
+    other = sqlite3.connect(tmp_path / "chats.db", isolation_level=None)
+    other.execute(holding)
+    refused: list[float] = []
+
+    def sleep(time_s: float) -> None:
+        refused.append(time_s)
+        if len(refused) == 3:
+            other.execute("ROLLBACK")
+
+    monkeypatch.setattr(database, "time", SimpleNamespace(sleep=sleep, monotonic=lambda: 0.0))
+    assert keep(Store(tmp_path / "chats.db", busy_s=0.05), talk(("a", "b"))) == 1
+    assert len(refused) == 3
+
+
+def test_a_new_file_that_stays_locked(tmp_path: Path) -> None:
+    """The waiting ends, with a sentence, and the file is as it was."""
+    other = sqlite3.connect(tmp_path / "chats.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(EngineError, match="locked by another program") as caught:
+        Store(tmp_path / "chats.db", busy_s=0.1)
+    assert caught.value.kind == "locked"
+    other.execute("ROLLBACK")
+    assert other.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
+    Store(tmp_path / "chats.db").close()
 
 
 def test_rows_of_another_version_open_all_the_same(store: Store) -> None:
