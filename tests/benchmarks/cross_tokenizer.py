@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -25,33 +24,12 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
+from tests.benchmarks.children import Child  # noqa: E402
+
 SETS = ("code", "questions", "rewriting", "story", "multilingual")
 BARS = {0.0: 1.10, 0.7: 1.0}  # on the mean of code and questions
 NEVER_BELOW = 0.97
 TRANSFORMERS_BAR = 3.5
-
-
-class Child:
-    """One lane in a process of its own: a JSON line in, a JSON line out."""
-
-    def __init__(self, kind: str, target: str, drafter: str) -> None:
-        command = [sys.executable, __file__, "--child", kind, "--target", target, "--drafter", drafter]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def ask(self, **question: Any) -> dict[str, Any]:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(question) + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        if not line:
-            raise SystemExit("a benchmark process ended; its message is above")
-        return dict(json.loads(line))
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
 
 
 def serve_specchat(target: str, drafter: str) -> None:
@@ -134,8 +112,8 @@ def speed(target: str, drafter: str, tokens: int, most: int) -> dict[str, Any]:
     """Ratios by prompt set and temperature."""
     from app.prompts import read
 
-    lanes = {"plain": Child("specchat", target, "none"), "drafted": Child("specchat", target, drafter)}
-    theirs = Child("transformers", target, drafter)
+    lanes = {"plain": _lane("specchat", target, "none"), "drafted": _lane("specchat", target, drafter)}
+    theirs = _lane("transformers", target, drafter)
     out: dict[str, Any] = {"sets": []}
     print(f"\n{target} <- {drafter}, nf4, {tokens} tokens; tok/s by set\n")
     print("| T   | set          | method | plain | drafted | ratio | kept % | tau  | bridge ms | same text | transformers | ratio |")
@@ -178,6 +156,10 @@ def speed(target: str, drafter: str, tokens: int, most: int) -> dict[str, Any]:
         print(f"T = {temperature}: mean of code and questions {mean:.2f} (bar {bar}), lowest set {lowest:.2f} (bar {NEVER_BELOW})")
         print(f"         against transformers {against:.2f} (bar {TRANSFORMERS_BAR})")
     return out
+
+
+def _lane(kind: str, target: str, drafter: str) -> Child:
+    return Child(__file__, "--child", kind, "--target", target, "--drafter", drafter)
 
 
 def _rate(answers: list[dict[str, Any]]) -> float:

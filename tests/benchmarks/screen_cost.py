@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import pty
-import select
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+from tests.benchmarks.children import in_terminal  # noqa: E402
 
 PROMPT = "Explain step by step how a hash table works, with a longer Python example and its test."
 LIMIT_S = 600.0
@@ -76,24 +77,12 @@ def measure(arguments: list[str], screen: bool) -> float:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out.json"
         command = [sys.executable, __file__, *arguments, "--child", str(out), *(["--screen"] if screen else [])]
-        environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "30"}
-        if not screen:
-            subprocess.run(command, check=True, timeout=LIMIT_S)
-        else:
-            ours, theirs = pty.openpty()
-            process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, start_new_session=True)
-            os.close(theirs)
-            end_s, output = time.monotonic() + LIMIT_S, b""
-            while process.poll() is None and time.monotonic() < end_s:
-                if select.select([ours], [], [], 0.2)[0]:
-                    try:
-                        output = (output + os.read(ours, 65536))[-4000:]
-                    except OSError:
-                        break
-            process.wait(20)
-            os.close(ours)
+        if screen:
+            _, shown = in_terminal(command, LIMIT_S)
             if not out.exists():
-                raise SystemExit(f"The screen ended early:\n{output.decode(errors='replace')}")
+                raise SystemExit(f"The screen ended early:\n{shown.decode(errors='replace')}")
+        else:
+            subprocess.run(command, check=True, timeout=LIMIT_S)
         return float(json.loads(out.read_text())["tok_per_s"])
 
 

@@ -12,14 +12,16 @@ import argparse
 import asyncio
 import json
 import os
-import pty
-import select
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+from tests.benchmarks.children import in_terminal  # noqa: E402
 
 LIMIT_MS = 150.0
 TICK_S = 0.005
@@ -92,22 +94,9 @@ def measure(kind: str, tokens: int, speed: float, columns: int, rows: int) -> di
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out.json"
         command = [sys.executable, __file__, "--child", str(out), "--kind", kind, "--tokens", str(tokens), "--speed", str(speed)]
-        root = str(Path(__file__).parents[2])
-        env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(columns), "LINES": str(rows), "PYTHONPATH": root}
-        ours, theirs = pty.openpty()
-        process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=env, start_new_session=True)
-        os.close(theirs)
-        end_s, output = time.monotonic() + WAIT_S, b""
-        while process.poll() is None and time.monotonic() < end_s:
-            if select.select([ours], [], [], 0.2)[0]:
-                try:
-                    output = (output + os.read(ours, 65536))[-4000:]
-                except OSError:
-                    break
-        process.wait(20)
-        os.close(ours)
+        _, shown = in_terminal(command, WAIT_S, columns, rows, PYTHONPATH=str(ROOT))
         if not out.exists():
-            raise SystemExit(f"The screen ended early:\n{output.decode(errors='replace')}")
+            raise SystemExit(f"The screen ended early:\n{shown.decode(errors='replace')}")
         found: dict[str, float] = json.loads(out.read_text())
         return found
 

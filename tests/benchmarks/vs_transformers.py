@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -21,6 +20,8 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
+
+from tests.benchmarks.children import Child  # noqa: E402
 
 CHAT = [
     "Write a Python function that merges two sorted lists into one sorted list without using sort(). Add a docstring.",
@@ -35,29 +36,6 @@ REWRITE = [
     'Return this JSON with every price raised by 10 percent and everything else the same:\n\n[{"item": "lamp", "price": 40, "stock": 12},'
     ' {"item": "chair", "price": 70, "stock": 3}, {"item": "table", "price": 120, "stock": 5}, {"item": "shelf", "price": 90, "stock": 8}]',
 ]
-
-
-class Child:
-    """One library in a process of its own: a JSON line in, a JSON line out."""
-
-    def __init__(self, kind: str, target: str, drafter: str) -> None:
-        command = [sys.executable, __file__, "--child", kind, "--target", target, "--drafter", drafter]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def ask(self, **question: Any) -> dict[str, Any]:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(question) + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        if not line:
-            raise SystemExit("a benchmark process ended; its message is above")
-        return dict(json.loads(line))
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
 
 
 # --- specchat --------------------------------------------------------------------------------------------------------
@@ -204,7 +182,8 @@ def main() -> None:
     if args.child:
         (serve_specchat if args.child == "specchat" else serve_transformers)(args.target, args.drafter)
         return
-    ours, theirs = Child("specchat", args.target, args.drafter), Child("transformers", args.target, args.drafter)
+    names = ("--target", args.target, "--drafter", args.drafter)
+    ours, theirs = (Child(__file__, "--child", kind, *names) for kind in ("specchat", "transformers"))
     rows = []
     print(f"{args.target} <- {args.drafter}, nf4, {args.tokens} tokens, T = 0; tok/s, medians; the ratio is the median of pairs\n")
     print(f"| {'case':20} | specchat | transformers | ratio | range       | bar  | tau  |")
