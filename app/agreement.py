@@ -14,6 +14,7 @@ from app.bench import Plan, Result, command_for
 from app.terminal import one_line
 from engine.errors import EngineError
 from engine.protocol import Done, Segment, Weigh
+from engine.words import counted
 
 Weighing = Callable[[Weigh], tuple[float, ...]]
 END = "the end of the text"
@@ -106,9 +107,9 @@ def sentence(result: Result, lanes: list[LaneAgreement]) -> str:
     equal = [lane for lane in compared if lane.identical]
     if equal and len(equal) == len(compared):
         how_many = {1: "Both", 2: "All three", 3: "All four"}.get(len(equal), f"All {len(equal) + 1}")
-        parts.append(f"{how_many} texts are identical ({equal[0].tokens} tokens).")
+        parts.append(f"{how_many} texts are identical ({counted(equal[0].tokens, 'token')}).")
     else:
-        parts += [f"{lane.drafter}: identical ({lane.tokens} tokens)." for lane in equal]
+        parts += [f"{lane.drafter}: identical ({counted(lane.tokens, 'token')})." for lane in equal]
     return " ".join(parts)
 
 

@@ -23,6 +23,7 @@ from engine.catalog import bindings, catalog
 from engine.catalog.specs import NGRAM, ModelSpec
 from engine.client import Client, EngineClient
 from engine.errors import EngineError
+from engine.words import counted
 
 
 def bench(
@@ -127,7 +128,7 @@ def progress_line(now: Progress, repeats: int) -> str:
         parts.append(f"round {now.repeat} of {repeats}")
     parts.append(f"prompt {now.prompt} of {now.prompts}" if now.prompt else "loading and warming up")
     if now.tokens:
-        parts.append(f"{now.tokens} tokens")
+        parts.append(counted(now.tokens, "token"))
     return " · ".join(parts)
 
 

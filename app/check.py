@@ -17,6 +17,7 @@ from app.console import Ticker, emit, emit_json
 from engine.catalog.progress import human
 from engine.errors import EngineError
 from engine.logs import log_text
+from engine.words import counted
 
 CHILD_S = 600.0
 HERE = Path(__file__).parents[1]
@@ -65,7 +66,8 @@ def words(target: str, drafter: str, found: dict[str, Any]) -> str:
     table.append(("that are text", *(f"{side['mapped']:,}" for side in sides)))
     text = _aligned(table)
     if found["intersection"] is not None:
-        text += f"\n{found['intersection']:,} drafter tokens are the same bytes as a target token.\n\n"
+        same = counted(found["intersection"], "drafter token")
+        text += f"\n{same} {'is' if found['intersection'] == 1 else 'are'} the same bytes as a target token.\n\n"
         parts = list(found["coverage"])
         rows: list[tuple[str, ...]] = [("IN BUNDLED TEXTS", *(part.upper() for part in parts))]
         rows.append(("tokens that both have", *(f"{found['coverage'][part]:.1%}" for part in parts)))

@@ -24,6 +24,7 @@ from engine.catalog.hardware import Hardware
 from engine.catalog.progress import human
 from engine.catalog.stored import hub_cache
 from engine.errors import EngineError
+from engine.words import counted
 
 CHILD_S = 120.0
 CUDA_INDEX = "https://download.pytorch.org/whl/cu130"
@@ -201,7 +202,7 @@ def words(facts: dict[str, Any]) -> str:
     lines = [
         "MACHINE",
         f"  {machine['os']}",
-        f"  {machine['cpu']}, {machine['cores']} cores, {human(machine['ram'])} memory",
+        f"  {machine['cpu']}, {counted(machine['cores'], 'core')}, {human(machine['ram'])} memory",
         f"  instructions: {' '.join(machine['flags']) or 'none that matter'}",
         *(f"  {gpu['name']}, {human(gpu['total'])}{', driver ' + gpu['driver'] if gpu['driver'] else ''}" for gpu in machine["gpus"]),
         *([] if machine["gpus"] else ["  no graphics card that can be used"]),

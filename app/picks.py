@@ -12,6 +12,7 @@ from app.surroundings import WITHOUT_FILES, Surroundings
 from engine.catalog.progress import human
 from engine.catalog.specs import AUTO, NGRAM, NONE, ModelSpec
 from engine.protocol import LoadOptions, Memory, Ready
+from engine.words import counted
 
 if TYPE_CHECKING:
     from engine.catalog.catalog import Catalog
@@ -106,7 +107,7 @@ def checked(found: dict[str, Any]) -> list[str]:
     lines = [f"Checked    would be used as {found['method']}"]
     if found.get("coverage"):
         shares = "  ".join(f"{part} {share:.0%}" for part, share in found["coverage"].items())
-        lines.append(f"Shared     {found['intersection']:,} tokens; of those in texts: {shares}")
+        lines.append(f"Shared     {counted(found['intersection'], 'token')}; of those in texts: {shares}")
     return lines + [str(found["reasons"][-1])] if found.get("reasons") else lines
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.report import Report
+from engine.words import counted
 
 HEAD = ("drafter", "method", "tok/s", "± 95%", "speed-up", "tau", "kept", "TTFT", "same text", "kept by position")
 LEFT = (0, 1, 9)
@@ -69,8 +70,8 @@ def settings_line(report: Report) -> str:
         str(where),
         f"torch {torch}" if torch else "",
         "greedy" if temperature == 0 else f"temperature {temperature}, seed {settings['seed']}",
-        f"max {settings['max_tokens']} tokens",
-        f"{len(settings['prompts'])} prompts x {settings['repeat']}" if len(settings["prompts"]) > 1 else "1 prompt",
+        f"max {counted(settings['max_tokens'], 'token')}",
+        counted(len(settings["prompts"]), "prompt") + (f" x {settings['repeat']}" if len(settings["prompts"]) > 1 else ""),
     ]
     return " · ".join(part for part in parts if part)
 

@@ -21,6 +21,7 @@ from engine.client import Client, EngineClient
 from engine.errors import EngineError
 from engine.protocol import Generate, Load, Loading, Message, Prefill, Ready, Step
 from engine.stats import Tally
+from engine.words import counted
 
 READ_NOTE_S = 2.0
 LOAD_NOTE_S = 5.0  # a shorter load says nothing where stderr is no terminal
@@ -87,7 +88,7 @@ def _reply(driver: Driver, options: Options, ready: Ready, prompt: str, seed: in
 
     def progress(event: Prefill | Step) -> None:
         if isinstance(event, Prefill) and is_terminal(sys.stderr):
-            ticker.show("read", f"reading the prompt: {event.done} of {event.total} tokens")
+            ticker.show("read", f"reading the prompt: {event.done:,} of {counted(event.total, 'token')}")
 
     def text(new: str) -> None:
         nonlocal begun
@@ -152,7 +153,7 @@ def result(options: Options, choice: Choice | None, ready: Ready | None, answer:
 def stats_line(answer: Answer) -> str:
     """The numbers of a reply on one line."""
     stats, done = answer.stats, answer.done
-    parts = [f"{len(done.token_ids)} tokens", f"{stats.tok_per_s:.1f} tok/s", f"TTFT {stats.ttft_s:.2f} s", f"tau {stats.tau:.2f}"]
+    parts = [counted(len(done.token_ids), "token"), f"{stats.tok_per_s:.1f} tok/s", f"TTFT {stats.ttft_s:.2f} s", f"tau {stats.tau:.2f}"]
     if stats.drafted:
         parts.append(f"kept {stats.kept:.0%}")
     parts.append("plain" if done.method == "none" else done.drafter if done.method == done.drafter else f"{done.drafter} ({done.method})")

@@ -9,6 +9,7 @@ from app.chat import Chat
 from app.driver import Driver, cancelled
 from engine.catalog.specs import ModelSpec
 from engine.protocol import Generate, Message, Ready, SwapDrafter
+from engine.words import counted
 
 TOKENS = 32
 SEED = 1
@@ -42,7 +43,7 @@ def run(driver: Driver, again: Driver, spec: ModelSpec, back: ModelSpec, method:
     try:
         note(f"Loading {spec.name}…")
         ready = driver.load(SwapDrafter(spec, method))
-        note(f"Writing {request.max_tokens} tokens with {spec.name}…")
+        note(f"Writing {counted(TOKENS, 'token')} with {spec.name}…")
         answer = driver.reply(request, ready)
         if answer.done.finish_reason == "cancelled":
             raise cancelled()

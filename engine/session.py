@@ -23,6 +23,7 @@ from engine.speculation.loop import Emitted, Limits, StepResult, generate
 from engine.speculation.sampling import Filters, Picker
 from engine.stats import Tally
 from engine.text import Detokenizer
+from engine.words import counted
 
 if TYPE_CHECKING:
     from engine.decoder.target import Target
@@ -172,7 +173,7 @@ class Session:
         if command.trim and shorter is not None:
             return shorter
         raise EngineError(
-            f"The prompt has {len(ids):,} tokens; the context holds {self.target.context:,}, one of them for the reply.",
+            f"The prompt has {counted(len(ids), 'token')}; the context holds {self.target.context:,}, one of them for the reply.",
             "Drop the oldest messages, shorten the prompt, or open the model with a larger --context.",
             kind="too_long",
             numbers={"needed": len(ids), "limit": most, "droppable": shorter[1] if shorter else 0},

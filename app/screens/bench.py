@@ -26,6 +26,7 @@ from app.widgets.lanes import scores
 from app.widgets.report_view import report_content
 from engine.catalog.specs import ModelSpec
 from engine.errors import EngineError
+from engine.words import counted
 
 LOOK_S = 0.5
 TOKENS, LEAST, LONGEST = 128, 16, 2048
@@ -138,7 +139,9 @@ class BenchScreen(PlaceScreen[None]):
         """What r would measure."""
         prompts, lanes = len(self._prompts()), len(self.drafters.selected) + 2
         replies = prompts * lanes * self.repeat
-        text = f"{prompts} prompts x {lanes} lanes x {self.repeat} = {replies} replies of up to {self.tokens} tokens, greedy."
+        times = [counted(self.repeat, "repeat")] if self.repeat > 1 else []
+        work = " x ".join((counted(prompts, "prompt"), counted(lanes, "lane"), *times))
+        text = f"{work} = {counted(replies, 'reply')} of up to {counted(self.tokens, 'token')}, greedy."
         how = "Plain decoding runs first and last. + and - change the repeats, Left and Right the tokens."
         error = self.runner.error if self.runner is not None else None
         lines = [Content(text), Content.styled(how, "dim")]

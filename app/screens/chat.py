@@ -25,6 +25,7 @@ from app.widgets.prompt import Prompt
 from app.widgets.too_small import TooSmall
 from engine.errors import EngineError
 from engine.protocol import Done, Event, Failed, Loading, Notice, Prefill, Ready, Step
+from engine.words import counted
 
 PERIOD_S = 1 / 15
 PERIOD_CPU_S = 1 / 5  # where the model runs on the same cores: a frame stops the engine for as long as it takes
@@ -159,7 +160,7 @@ class ChatScreen(ChatCommands):
     def _show_below(self) -> None:
         """Say when there is more below the view."""
         below = self.transcript.below
-        self._box.border_title = f"↓ {below} lines below · ^End follows" if below > 1 else ""
+        self._box.border_title = f"↓ {counted(below, 'line')} below · ^End follows" if below > 1 else ""
 
     def on_unmount(self) -> None:
         """Whatever ends the program: what is known is on the disk."""

@@ -11,6 +11,7 @@ from app.screens.chat_history import ChatHistory
 from app.terminal import for_terminal
 from app.widgets.panel import Choice
 from app.widgets.reply import Reply
+from engine.words import counted
 
 MOST_ATTACHED = 8
 
@@ -23,7 +24,7 @@ class ChatFiles(ChatHistory):
     def copy(self, text: str, what: str) -> None:
         """To the clipboard, through the terminal, which does not say whether it did."""
         self.app.copy_to_clipboard(text)
-        self.toast(f"{what}: {len(text):,} characters sent to the terminal's clipboard.")
+        self.toast(f"{what}: {counted(len(text), 'character')} sent to the terminal's clipboard.")
 
     def do_copy(self, argument: str) -> None:
         """/copy [last|all|code N]"""

@@ -12,6 +12,7 @@ from app.terminal import one_line
 from app.tree import Turn, Version
 from app.widgets.reply import Reply
 from engine.errors import EngineError
+from engine.words import counted
 
 LONGEST_TITLE = 200
 
@@ -110,7 +111,7 @@ class ChatHistory(ChatTree):
         self.meter.cleared()
         await self.transcript.open(self.chat.turns)
         self.keep_all()
-        self.toast(f"Loaded: {len(self.chat.turns):,} turns.")
+        self.toast(f"Loaded: {counted(len(self.chat.turns), 'turn')}.")
 
     # --- searching in the chat ---------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from app.widgets.exchange import Exchange, show_numbers
 from app.widgets.reply import Reply
 from engine.catalog.specs import NONE
 from engine.protocol import Done, Failed, Generate, Prefill, Segment, Step
+from engine.words import counted
 
 
 class ReplyFlow(LoadFlow):
@@ -281,11 +282,11 @@ class ReplyFlow(LoadFlow):
             what = "The oldest message is" if event.trimmed == 1 else f"The {event.trimmed} oldest messages are"
             parts.append(f"{what} no longer sent to the model: the context was too short.")
         if event.finish_reason == "length":
-            parts.append(f"Ended after {tokens:,} tokens, the limit that was set. /continue goes on.")
+            parts.append(f"Ended after {counted(tokens, 'token')}, the limit that was set. /continue goes on.")
         elif event.finish_reason == "context":
             parts.append("Ended because the context is full. ^N starts a new chat.")
         elif event.finish_reason == "cancelled":
-            parts.append(f"Stopped by you after {tokens:,} tokens. Kept. ^R answers again, /continue goes on.")
+            parts.append(f"Stopped by you after {counted(tokens, 'token')}. Kept. ^R answers again, /continue goes on.")
         return " ".join(parts)
 
     def _numbers(self, event: Done) -> str:

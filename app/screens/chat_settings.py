@@ -13,6 +13,7 @@ from app.screens.chat_files import ChatFiles
 from app.terminal import one_line
 from app.widgets.panel import Panel
 from engine.protocol import Sampling
+from engine.words import counted
 
 LONGEST_DRAFT = 64
 LIMITS = {  # slash word -> field of Sampling, least, most, words
@@ -33,7 +34,7 @@ class ChatSettings(ChatFiles):
             self.toast("The number of drafted tokens is decided live again, from the next reply on.")
         elif argument.isdecimal() and int(argument) <= LONGEST_DRAFT:
             self.chat.k = int(argument)
-            self.toast(f"The next replies draft exactly {argument} tokens per step.")
+            self.toast(f"The next replies draft exactly {counted(int(argument), 'token')} per step.")
         else:
             self.toast(f"/k takes a number from 0 to {LONGEST_DRAFT}, or auto.", "warning")
         self.keep_settings()
@@ -75,7 +76,7 @@ class ChatSettings(ChatFiles):
             self.toast("Replies may go to the end of the context.")
         elif argument.isdecimal() and 0 < int(argument) < 10**9:
             self.chat.max_tokens = int(argument)
-            self.toast(f"Replies end after {int(argument):,} tokens; /continue goes on.")
+            self.toast(f"Replies end after {counted(int(argument), 'token')}; /continue goes on.")
         else:
             self.toast("/max takes a number of tokens, or off.", "warning")
         self.keep_settings()

@@ -23,6 +23,7 @@ from app.widgets.lanes import LaneText, details, scores
 from app.widgets.prompt import Prompt
 from engine.catalog.specs import ModelSpec
 from engine.protocol import Segment
+from engine.words import counted
 
 TOKENS = 128
 
@@ -96,7 +97,9 @@ class CompareView(PlaceScreen[Winner | None]):
         if not self.is_mounted:
             return
         ready = self.ground.ready
-        self.title_bar.show(f"Compare   {one_line(ready.target, 30)} {ready.quant}", f"greedy · {self.tokens} tokens · one lane at a time")
+        self.title_bar.show(
+            f"Compare   {one_line(ready.target, 30)} {ready.quant}", f"greedy · {counted(self.tokens, 'token')} · one lane at a time"
+        )
         if self.running and self.follows and self.runner is not None and self.runner.now is not None:
             self.chosen = self.runner.now.row
         self._scores.update(scores(self.lanes, self.chosen, self.size.width, self.tokens, self.grade))
@@ -167,7 +170,7 @@ class CompareView(PlaceScreen[Winner | None]):
             ours = [token for segment in lane.segments for token in segment.token_ids]
             if ours and self.lanes[0].state == "done":
                 equal = all(a == b for a, b in zip(ours, plain, strict=False))
-                parts.append(f"1{'=' if equal else '≠'}{n} {'identical so far' if equal else 'differ'} ({len(ours)} tokens)")
+                parts.append(f"1{'=' if equal else '≠'}{n} {'identical so far' if equal else 'differ'} ({counted(len(ours), 'token')})")
         return "   ".join(parts)
 
     def _verdict(self) -> str:

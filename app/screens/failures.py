@@ -5,6 +5,7 @@ from __future__ import annotations
 from app.widgets.panel import Choice, Panel
 from engine.catalog.specs import ModelSpec
 from engine.protocol import Failed, Load, SwapDrafter
+from engine.words import counted
 
 SHORT_CONTEXT = 4096
 LEAVE = Choice("escape", "Leave it", "leave")
@@ -44,7 +45,7 @@ def _panel(event: Failed, ways: list[tuple[str, str]]) -> Panel:
 def _too_long(event: Failed) -> Panel:
     numbers = {name: int(value) for name, value in event.numbers.items()}
     needed, limit, droppable = (numbers.get(name, 0) for name in ("needed", "limit", "droppable"))
-    text = f"It needs {needed:,} tokens; the context holds {limit:,}." if needed and limit else ""
+    text = f"It needs {counted(needed, 'token')}; the context holds {limit:,}." if needed and limit else ""
     if droppable <= 0:
         return Panel(event.message, text, event.hint, kind="error")
     what = "the oldest message" if droppable == 1 else f"the {droppable} oldest messages"

@@ -8,6 +8,7 @@ from app.terminal import one_line
 from app.trial import Trial
 from engine.catalog.progress import human
 from engine.catalog.specs import ModelSpec
+from engine.words import counted
 
 NARROW = 78  # columns below which kind and size are left out
 LICENCE = 100  # columns from which there is room for the licence
@@ -46,7 +47,7 @@ def target_cells(pick: Pick, width: int) -> list[str]:
 def lines(pick: Pick, target: ModelSpec | None, trial: Trial | None, checked: list[str], *, drafters: bool) -> list[str]:
     """What is known of the chosen one; empty lines are to be left out."""
     spec = pick.spec
-    tried = [f"Trial      {trial.words}, kept {trial.kept:.0%}, {trial.tokens} tokens: too few to be sure"] if trial else []
+    tried = [f"Trial      {trial.words}, kept {trial.kept:.0%}, {counted(trial.tokens, 'token')}: too few to be sure"] if trial else []
     if spec.kind in WITHOUT_FILES:
         return [ABOUT[spec.kind], *tried]
     where = f"takes {human(pick.size)} on disk" if pick.on_disk else f"{human(pick.size)} to download" if pick.size else "to download"

@@ -24,6 +24,7 @@ from engine.catalog.hardware import Hardware
 from engine.catalog.progress import human
 from engine.catalog.specs import ModelSpec
 from engine.errors import EngineError
+from engine.words import counted
 
 LOOK_S = 0.25
 BAR = 30
@@ -175,7 +176,7 @@ def facts(hardware: Hardware, disk_free: int) -> Content:
         gpu = "none found: small models run well on the CPU"
     rows = [
         ("GPU", gpu),
-        ("CPU", f"{one_line(hardware.cpu)}, {hardware.cores} cores"),
+        ("CPU", f"{one_line(hardware.cpu)}, {counted(hardware.cores, 'core')}"),
         ("Memory", f"{hardware.ram / 1e9:.0f} GB"),
         ("Disk", f"{human(disk_free)} free"),
     ]

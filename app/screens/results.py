@@ -16,6 +16,7 @@ from app.screens.report import ReportScreen
 from app.terminal import for_terminal, one_line
 from app.widgets.panel import Choice
 from engine.errors import EngineError
+from engine.words import counted
 
 
 class ResultsScreen(PlaceScreen[None]):
@@ -72,7 +73,7 @@ class ResultsScreen(PlaceScreen[None]):
         best = max(rows, key=lambda row: row["tok_per_s"], default=None)
         said = f"{best['drafter']} {best['tok_per_s']:.1f} tok/s {best['speedup'] or 0:.2f}x" if best else "no drafter was measured"
         prompts = len(report["settings"]["prompts"])
-        what = "race" if report["kind"] == "compare" else f"{prompts} prompts" if prompts > 1 else "1 prompt"
+        what = "race" if report["kind"] == "compare" else counted(prompts, "prompt")
         mark = ">" if entry is self._marked else " "
         line = f"{report['made'].replace('T', ' ')[2:16]}  {what:<10} {one_line(report['settings']['target'], 24)}: {one_line(said)}"
         return Content(f"{mark} {for_terminal(line)}"[: max(30, self.size.width - 2)])

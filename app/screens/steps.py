@@ -14,6 +14,7 @@ from app.terminal import for_terminal, one_line
 from app.widgets.rows import Rows
 from app.widgets.token_view import LINE_END, look
 from engine.protocol import Segment, Step
+from engine.words import counted
 
 WHERE_HELP = {
     "correction": "the target chose another token than the draft",
@@ -35,7 +36,7 @@ class StepsScreen(PlaceScreen[None]):
 
     def __init__(self, record: Record, target: str) -> None:
         tally = record.tally()
-        fact = f"{tally.steps:,} steps · {tally.emitted:,} tokens · τ {tally.tau:.2f}"
+        fact = f"{counted(tally.steps, 'step')} · {counted(tally.emitted, 'token')} · τ {tally.tau:.2f}"
         super().__init__(f"Steps of the last reply · {target}", fact)
         self._record = record
         self._pieces = pieces_by_step(record)
@@ -139,7 +140,7 @@ def explain(step: Step, pieces: list[Segment]) -> Content:
     dropped = step.nodes - step.accepted
     lines = [f"Step {step.index}: drafted {step.drafted}, kept {step.accepted}, emitted {step.emitted}"]
     if step.nodes > step.drafted:
-        lines[0] += f"; a tree of {step.nodes} nodes, {step.drafted} deep"
+        lines[0] += f"; a tree of {counted(step.nodes, 'node')}, {step.drafted} deep"
     if dropped:
         lines[0] += f"; {dropped} dropped" + (f" from position {step.accepted + 1} on" if step.nodes == step.drafted else "")
     lines.append(f"Target's own token: {own} ({WHERE_HELP[own]})" if step.emitted > step.accepted else "The reply ended inside the draft")

@@ -10,6 +10,7 @@ from textual.widgets import Static
 
 from app.terminal import for_terminal, one_line
 from app.tree import Attachment
+from engine.words import counted
 
 FOLD_LINES, FOLD_CHARACTERS = 24, 2_000  # a longer prompt of the person is folded
 
@@ -34,7 +35,7 @@ class UserMessage(Static):
         self.attached = attached
         whole = for_terminal(text)
         shown = folded(whole)
-        note = f"\n… folded here; {len(text):,} characters in {len(text.splitlines()):,} lines were sent"
+        note = f"\n… folded here; {counted(len(text), 'character')} in {counted(len(text.splitlines()), 'line')} were sent"
         fold = note if shown != whole else ""
         files = "\n".join(attachment_line(file) for file in attached) + ("\n" if attached and text else "")
         super().__init__(Content.assemble((files, "bold"), shown, (fold, "dim")))
@@ -43,7 +44,7 @@ class UserMessage(Static):
 def attachment_line(file: Attachment) -> str:
     """Name and size of an attached file, safe to draw."""
     lines = len(file.text.splitlines())
-    return f"+ {one_line(file.name, 60)}  {len(file.text):,} characters, {lines:,} {'line' if lines == 1 else 'lines'}"
+    return f"+ {one_line(file.name, 60)}  {counted(len(file.text), 'character')}, {counted(lines, 'line')}"
 
 
 def folded(text: str) -> str:

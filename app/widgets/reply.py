@@ -31,6 +31,7 @@ from app.widgets.messages import Title
 from app.widgets.thinking import Thinking
 from app.widgets.token_view import TokenText
 from engine.protocol import Segment
+from engine.words import counted
 
 TAIL_LINES = 60
 LIVE_BLOCKS = 80  # of one reply
@@ -155,7 +156,7 @@ class Reply(Vertical):
         self._thinking.show(self._thoughts, self.unfolded)
         await self._draw_blocks()
         shown, left = tail(self._blocks.open, min(lines, TAIL_LINES))
-        above = f"… {left} lines above, shown when this block is complete\n" if left else ""
+        above = f"… {counted(left, 'line')} above, shown when this block is complete\n" if left else ""
         content = Content.assemble((above, "dim"), for_terminal(shown).rstrip("\n"))
         visible = bool(shown.strip()) and not self._waiting
         size = self._tail.content_size  # most new words only fill the last line: a layout of the screen for them costs the engine dearly

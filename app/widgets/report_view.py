@@ -10,6 +10,7 @@ from textual.content import Content
 from app.report import Report
 from app.report_text import interval, settings_line, spread, title
 from app.terminal import for_terminal, one_line
+from engine.words import counted
 
 NAME = 24
 # heading, width, the window's least width
@@ -118,7 +119,7 @@ def positions(report: Report, width: int) -> Lines:
         two = width >= 92 and steps > 0
         half = (width - 4) // 2 if two else width - 2
         heading = f"KEPT BY POSITION ({one_line(title(row), 20)})"
-        right = f"TOKENS PER STEP ({steps:,} steps, mean {row['tau']:.2f})" if two else ""
+        right = f"TOKENS PER STEP ({counted(steps, 'step')}, mean {row['tau']:.2f})" if two else ""
         lines += [Content("")] if lines else []
         lines.append(Content.styled(f"{heading:<{half}}  {right}", "bold"))
         left_rows = [

@@ -15,6 +15,7 @@ from app.terminal import one_line
 from engine.catalog.progress import human
 from engine.protocol import Ready
 from engine.stats import Stats
+from engine.words import counted
 
 WIDTH = 34  # columns beside the transcript, frame included
 FEWEST = 4  # samples that make a line
@@ -107,7 +108,7 @@ def _speed(overlay: Overlay, width: int, long: bool) -> Block:
 
 def _acceptance(overlay: Overlay, ready: Ready | None, width: int, long: bool) -> Block:
     stats = overlay.stats
-    title = _title("ACCEPTANCE", f"{stats.steps:,} steps" if stats.steps else "", width)
+    title = _title("ACCEPTANCE", counted(stats.steps, "step") if stats.steps else "", width)
     if not stats.drafted:
         plain = ready is not None and ready.method == "none"
         return title, [Content.styled(" plain decoding: nothing drafted" if plain else " nothing drafted", "dim")]
@@ -121,7 +122,7 @@ def _acceptance(overlay: Overlay, ready: Ready | None, width: int, long: bool) -
     if more := len(stats.per_position) - len(shown):
         rows.append(Content.styled(f" {more} deeper, at last {stats.per_position[-1]:.0%}", "dim"))
     if stats.nodes > stats.drafted:
-        rows.append(Content.styled(f" {stats.nodes:,} nodes in trees {stats.drafted:,} deep", "dim"))
+        rows.append(Content.styled(f" {counted(stats.nodes, 'node')} in trees {stats.drafted:,} deep", "dim"))
     return title, rows
 
 

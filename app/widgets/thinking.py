@@ -7,6 +7,7 @@ from textual.widgets import Static
 
 from app.terminal import for_terminal
 from app.thoughts import Thoughts
+from engine.words import counted
 
 
 class Thinking(Static):
@@ -21,7 +22,7 @@ class Thinking(Static):
     def show(self, thoughts: Thoughts, unfolded: bool) -> None:
         """Bring up to date; repaints only what has changed."""
         there = bool(thoughts.text) or thoughts.inside
-        tokens = f" ({thoughts.tokens:,} tokens)" if thoughts.tokens else ""
+        tokens = f" ({counted(thoughts.tokens, 'token')})" if thoughts.tokens else ""
         words = "thinking" if thoughts.inside else "thoughts"
         text = f"{'▾' if unfolded else '▸'} {words}{tokens}"
         if unfolded:

@@ -13,6 +13,8 @@ import struct
 from pathlib import Path
 from typing import Any, Literal
 
+from engine.words import counted
+
 Relation = Literal["same", "other", "unknown"]
 TOKENS = b"tokenizer.ggml.tokens"
 STRING, ARRAY = 8, 9
@@ -26,7 +28,7 @@ def relation(one: Path, other: Path) -> tuple[Relation, str]:
     shared = left.keys() & right.keys()
     differing = sum(left[i] != right[i] for i in shared)
     if differing:
-        return "other", f"{differing:,} of {len(shared):,} ids differ ({len(left):,} and {len(right):,} tokens)"
+        return "other", f"{differing:,} of {counted(len(shared), 'id')} differ ({len(left):,} and {len(right):,} tokens)"
     more = f", {abs(len(left) - len(right)):,} more in one of them" if len(left) != len(right) else ""
     return "same", f"{len(shared):,} ids, all equal{more}"
 

@@ -30,7 +30,7 @@ async def test_from_the_key_to_a_kept_report(size: tuple[int, int]) -> None:
     async with world.app.run_test(size=size, notifications=True) as pilot:
         await opened(world, pilot, "f6")
         assert isinstance(world.app.screen, BenchScreen)
-        await wait_for(pilot, lambda: "6 prompts x 4 lanes x 1 = 24 replies" in world.shown())
+        await wait_for(pilot, lambda: "6 prompts x 4 lanes = 24 replies" in world.shown())
         await pilot.press("plus", "right", "minus", "r")
         await ran(world, pilot)
         shown = world.shown()
