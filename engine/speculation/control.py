@@ -26,6 +26,7 @@ MEMORY = 0.97  # how fast old steps fade
 PROBE_FIRST, PROBE_MOST = 24, 384  # plain steps until an idle drafter is tried again
 PROBE_STEPS = 4  # steps of one trial
 FAIR_STEPS = 8  # drafts that an unknown drafter may try before it is judged
+REPLY_STEPS = 5.0  # drafts that all earlier replies weigh together when one begins: another text may be drafted much better or worse
 PROBE_SHARE = 0.02  # of the time may go into trials
 PLAIN_EVERY = 64  # drafted steps after which a plain one is timed
 FALL = 0.5  # nodes of the next group of ranks (2, 3-4, 5-8, 9-16, …) are believed to be kept so much less often
@@ -100,12 +101,16 @@ class Source:
             self.went[i] += i < nodes
             self.allowed[i] += 1.0
 
+    def fade(self, steps: float) -> None:
+        """What was seen so far shall weigh at most as much as so many steps."""
+        share = min(1.0, steps / self.tried[0]) if self.tried and self.tried[0] > 0 else 1.0
+        for counts in (self.kept, self.tried, self.hit, self.judged):
+            counts[:] = [count * share for count in counts]
+
     def begin_trial(self) -> None:
         """The next steps shall weigh as much as all before them."""
         self.trial = PROBE_STEPS
-        share = min(1.0, PROBE_STEPS / self.tried[0]) if self.tried else 1.0
-        for counts in (self.kept, self.tried, self.hit, self.judged):
-            counts[:] = [count * share for count in counts]
+        self.fade(PROBE_STEPS)
 
     def learn(self, nodes: int, depth: int, accepted: int, kept: Sequence[int]) -> None:
         """A draft of so many nodes and such a depth was judged; `kept` are the ranks of the kept nodes."""
@@ -147,6 +152,12 @@ class Controller:
 
     def source(self, name: str) -> Source:
         return self.sources.setdefault(name, Source())
+
+    def begin(self) -> None:
+        """A reply begins. What earlier ones have taught counts, but not for long; who was off is tried again soon."""
+        for source in self.sources.values():
+            source.fade(REPLY_STEPS)
+            source.wait = min(source.wait, PROBE_FIRST)
 
     @property
     def plain_s(self) -> float:

@@ -81,6 +81,7 @@ def generate(
     assert target.length == len(ctx.ids) - 1
     written = 0
     start = perf_counter()
+    control.begin()
     ctx.worth = control.worth
     drafter = between()
     reason: FinishReason | None = None

@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass, field
+from statistics import mean
 
 import pytest
 
-from engine.speculation.control import GAIN_OFF, MOST_NODES, PLAIN_EVERY, PROBE_MOST, SETTLED, Controller, Cost
+from engine.speculation.control import GAIN_OFF, MOST_NODES, PLAIN_EVERY, PROBE_FIRST, PROBE_MOST, SETTLED, Controller, Cost
 
 WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16)
 
@@ -143,6 +145,30 @@ def test_it_comes_back_when_it_improves_and_says_so() -> None:
     luck[0] = 0.0
     world.run(300)
     assert world.control.source("d").on is False
+
+
+@pytest.mark.parametrize("kept", [0.05, 0.2, 0.3])
+def test_another_reply_is_soon_judged_by_itself(kept: float) -> None:
+    """After much text that is drafted well comes one that is not (another language, say): it must not pay for the old trust."""
+    shares: dict[bool, list[float]] = {True: [], False: []}
+    for seed in range(10):
+        before = World(cliff, 0.004, lambda i: 0.7, seed=seed)
+        before.run(300)
+        for told in shares:
+            world = World(cliff, 0.004, lambda i: kept, seed=seed, control=deepcopy(before.control))
+            if told:
+                world.control.begin()
+            shares[told].append(world.run(80)[1] / world.rate(0))
+    assert mean(shares[True]) > 0.95
+    assert mean(shares[True]) > mean(shares[False]) + 0.02
+
+
+def test_a_drafter_that_was_off_is_asked_again_soon_in_another_reply() -> None:
+    world = World(cliff, 0.004, lambda i: 0.0)
+    world.run(2000)
+    assert world.control.source("d").wait > PROBE_FIRST
+    world.control.begin()
+    assert world.control.source("d").wait == PROBE_FIRST
 
 
 def test_the_wait_for_a_trial_doubles_up_to_a_limit() -> None:
