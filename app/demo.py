@@ -25,6 +25,7 @@ from engine.replay import ReplayClient
 from engine.trace import Trace, load_trace
 
 FILE = "demo.json.gz"
+BRIDGED = ("slem", "pf", "tli", "slrs")
 
 
 class DemoMachine(Surroundings):
@@ -42,6 +43,7 @@ class DemoMachine(Surroundings):
         self.suggestions = tuple(prompt for prompt in trace.prompts if prompt != WARM_UP_PROMPT)
         self._drafters = {name: known.drafter(name) for name in names} | {"ngram": NGRAM}
         readies = {take.drafter: event for take in trace.takes for _, event in take.timed if isinstance(event, Ready)}
+        self._methods = {name: event.method for name, event in readies.items()}
         self._memory = {name: event.memory.drafter for name, event in readies.items()} | {ready.target: ready.memory.target}
         rates = {name: rate(trace, name) for name in readies}
         self._speedups = {name: value / rates["none"] for name, value in rates.items() if name != "none" and rates.get("none")}
@@ -59,7 +61,7 @@ class DemoMachine(Surroundings):
         return Store(None)
 
     def disk_use(self, spec: ModelSpec) -> int:
-        return spec.size
+        return spec.mirror.size if spec.mirror is not None else spec.size
 
     def remove(self, spec: ModelSpec) -> int:
         raise EngineError("The demo deletes nothing.", "Leave it with ^Q and start specchat without --demo.", kind="config")
@@ -71,7 +73,8 @@ class DemoMachine(Surroundings):
         return dict(self._speedups)
 
     def relation(self, one: ModelSpec, other: ModelSpec) -> tuple[Relation, str]:
-        return "same", "as recorded"
+        bridged = self._methods.get(other.name) in BRIDGED
+        return ("other" if bridged else "same"), "as recorded"
 
     def remember(self, target: ModelSpec, drafter: ModelSpec | None) -> str | None:
         return None

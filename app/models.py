@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from app.console import emit, emit_json
+from app.sizes import words
 from engine.catalog import catalog
 from engine.catalog.catalog import Catalog, ModelStatus
 from engine.catalog.progress import human
@@ -34,6 +35,7 @@ def entry(models: Catalog, status: ModelStatus) -> dict[str, Any]:
         "on_disk": str(status.on_disk) if status.on_disk else None,
         "disk_bytes": status.disk_bytes,
         "download_bytes": status.download_bytes,
+        "mirror_bytes": status.spec.mirror.size if status.spec.mirror is not None and status.on_disk is None else 0,
         "params_b": spec.params or None,
         "context": spec.context,
         "licence": spec.licence,
@@ -69,7 +71,7 @@ def _block(title: str, rows: list[dict[str, Any]]) -> str:
     lines = [(title, "ON DISK", "DOWNLOAD", "DRAFTERS" if title == "TARGETS" else "FOR", "LICENCE")]
     for row in rows:
         there = human(row["disk_bytes"]) if row["on_disk"] else f"({human(row['disk_bytes'])} begun)" if row["disk_bytes"] else "–"
-        download = "" if row["on_disk"] else human(row["download_bytes"]) if row["download_bytes"] else "?"
+        download = "" if row["on_disk"] else words(sorted(n for n in (row["download_bytes"], row["mirror_bytes"]) if n))
         licence = row["licence"] + (" (ask on the hub first)" if row["gated"] and not row["on_disk"] else "")
         beside = row["drafters"][1:] if title == "TARGETS" else row["for"] or ["any target"]
         lines.append((row["name"], there, download, ", ".join(beside) or "–", licence))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from engine.catalog.fit import Verdict
 
 LARGE = 1 / 3  # a drafter of more than this share of the target seldom pays
-WORDS = {"none": "plain decoding", "auto": "the best here", "ngram": "look-up", "model": "model", "heads": "heads"}
+WORDS = {"none": "plain", "auto": "choice", "ngram": "look-up", "model": "model", "heads": "heads"}
 ABOUT = {
     "none": "Plain decoding: every token is the target's own, one after the other. The other numbers are relative to it.",
     "auto": "The best drafter that is on this machine, by what was measured here, with the look-up in front where it has a long match.",
@@ -33,7 +33,7 @@ class Pick:
 
     spec: ModelSpec
     on_disk: bool
-    size: int  # bytes: on disk, or to download
+    size: int  # bytes on disk; 0 = not here, or without files
     tokenizer: str = "-"  # same, bridge, unknown, own, -
     tokenizer_about: str = ""
     need: int = 0  # bytes of memory, 0 when not known
@@ -115,7 +115,7 @@ def _sized(spec: ModelSpec, surroundings: Surroundings, options: LoadOptions, fr
     if spec.kind in WITHOUT_FILES:
         return Pick(spec, True, 0, verdict="fits", left=free)
     on_disk = surroundings.on_disk(spec)
-    size = surroundings.disk_use(spec) if on_disk else spec.size
+    size = surroundings.disk_use(spec) if on_disk else 0
     need = surroundings.need(spec, options, beside=beside)
     return Pick(spec, on_disk, size, need=need, left=free - need, verdict=surroundings.verdict(need, free) if need else None)
 

@@ -9,6 +9,7 @@ import sys
 
 from app.console import Interrupt, Ticker, is_terminal, say
 from app.driver import cancelled
+from app.sizes import by_source
 from engine.catalog import hub
 from engine.catalog.catalog import Catalog
 from engine.catalog.progress import human
@@ -64,7 +65,7 @@ def ensure(spec: ModelSpec, interrupt: Interrupt, *, offline: bool, named: bool 
         return
     if spec.path is not None:
         raise EngineError(f"{spec.path} does not exist.", "Check the path.", kind="missing_weights")
-    size = f" ({human(spec.size)})" if spec.size else ""
+    size = f" ({words})" if (words := by_source(spec)) else ""
     if offline:
         raise EngineError(
             f"{spec.name} is not on this machine, and --offline forbids the download{size}.",

@@ -34,6 +34,11 @@ class Trial:
         speedup = f"{self.speedup:.1f}x " if self.speedup else ""
         return f"{speedup}{self.tok_per_s:.0f} tok/s τ {self.tau:.1f}"
 
+    @property
+    def short(self) -> str:
+        """For a narrow table."""
+        return f"{self.speedup:.1f}x τ {self.tau:.1f}" if self.speedup else f"{self.tok_per_s:.0f} tok/s"
+
 
 def run(driver: Driver, again: Driver, spec: ModelSpec, back: ModelSpec, method: str, request: Generate, note: Note) -> tuple[Trial, Ready]:
     """Try `spec` with `driver`, which the person may stop; then put `back` in its place with `again`.

@@ -13,6 +13,7 @@ from app.commands import bindings
 from app.downloads import Downloads
 from app.screens.ask import AskScreen
 from app.screens.place import PlaceScreen
+from app.sizes import by_source, short
 from app.surroundings import WITHOUT_FILES, Surroundings
 from app.terminal import for_terminal, one_line
 from app.widgets.panel import Choice
@@ -83,7 +84,7 @@ class DownloadsScreen(PlaceScreen[None]):
 
     def _cells(self, spec: ModelSpec) -> tuple[str, ...]:
         taken = self._disk.get(spec.name, 0)
-        size = human(taken or spec.size) if taken or spec.size else "?"
+        size = human(taken) if taken else short(spec)
         narrow = self.size.width < 70
         licence = one_line(spec.licence, 12 if narrow else 20)
         state = self._downloads.state(spec, on_disk=spec.name in self._disk)
@@ -139,7 +140,7 @@ class DownloadsScreen(PlaceScreen[None]):
         elif spec.name in self._disk:
             lines.append(f"Takes {human(self._disk[spec.name])} on disk, weights packed for fast loading included.")
         elif spec.mirror is not None:
-            lines.append("Comes from the hub, or as wheels from the package index where the hub cannot be reached.")
+            lines.append(f"To download: {by_source(spec)}." if by_source(spec) else "Comes from the hub, else from the package index.")
         return [*lines, spec.note]
 
     # --- keys --------------------------------------------------------------------------------------------------------

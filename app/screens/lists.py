@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from app.sizes import short
 from app.surroundings import Surroundings
-from engine.catalog.progress import human
 from engine.catalog.specs import ModelSpec
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def _about(spec: ModelSpec, surroundings: Surroundings) -> str:
     if surroundings.on_disk(spec):
         parts.append("on this machine")
     else:
-        parts.append(f"{human(spec.size)} to download" if spec.size else "to download")
+        parts.append(f"{size} to download" if (size := short(spec)) != "?" else "to download")
     return " · ".join([*parts, *([spec.licence] if spec.licence else []), *([spec.note] if spec.note else [])])
 
 

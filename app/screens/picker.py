@@ -49,7 +49,7 @@ class PickerScreen(PlaceScreen[Chosen | None]):
     WHERE = "picker"
     BINDINGS = bindings("picker")
     DEFAULT_CSS = """
-    PickerScreen DataTable { height: 1fr; }
+    PickerScreen DataTable { height: 1fr; scrollbar-size-vertical: 1; }
     PickerScreen Input { height: 1; border: none; padding: 0 1; background: $surface; display: none; }
     PickerScreen Input.-open { display: block; }
     PickerScreen #pick-k { height: 1; padding: 0 1; }
@@ -261,7 +261,7 @@ class PickerScreen(PlaceScreen[Chosen | None]):
         if pick is None or self._trying:
             return
         if pick.on_disk:
-            self.toast(f"{pick.spec.name} is on this machine already." if pick.size else f"{pick.spec.name} needs no files.")
+            self.toast(f"{pick.spec.name} is on this machine already." if pick.spec.kind not in WITHOUT_FILES else f"{pick.spec.name} needs no files.")
         else:
             self.dismiss(Chosen(pick.spec, self.k, fetch=True))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from app.picks import ABOUT, WORDS, Pick, expect, fit_about, fit_word
+from app.sizes import by_source, short
 from app.surroundings import WITHOUT_FILES
 from app.terminal import one_line
 from app.trial import Trial
@@ -10,15 +11,18 @@ from engine.catalog.progress import human
 from engine.catalog.specs import ModelSpec
 from engine.words import counted
 
-NARROW = 78  # columns below which kind and size are left out
+NARROW = 78  # columns below which kind and size, or the context, are left out
+ROOMY = 100  # columns from which names and results are written out
 LICENCE = 100  # columns from which there is room for the licence
 
 
 def headings(width: int, *, drafters: bool) -> list[str]:
     """The heads of the columns for this width."""
     if drafters:
-        return ["NAME", *(["KIND", "SIZE"] if width >= NARROW else []), "TOKENIZER", "MEMORY", "SEEN HERE"]
-    return ["NAME", *(["LICENCE"] if width >= LICENCE else []), "SIZE", "MEMORY", "CONTEXT", "HERE"]
+        words = "TOKENIZER" if width >= ROOMY else "VOCAB"
+        return ["NAME", *(["KIND", "SIZE"] if width >= NARROW else []), words, "MEMORY", "SEEN HERE"]
+    context = ["CONTEXT"] if width >= NARROW else []
+    return ["NAME", *(["LICENCE"] if width >= LICENCE else []), "SIZE", "MEMORY", *context, "HERE"]
 
 
 def drafter_cells(pick: Pick, width: int, trial: Trial | None) -> list[str]:
@@ -28,7 +32,7 @@ def drafter_cells(pick: Pick, width: int, trial: Trial | None) -> list[str]:
     if pick.blocked:
         seen = "blocked"
     elif trial is not None:
-        seen = trial.words
+        seen = trial.words if width >= ROOMY else trial.short
     elif pick.speedup:
         seen = f"{pick.speedup:.2f}x"
     else:
@@ -40,8 +44,8 @@ def target_cells(pick: Pick, width: int) -> list[str]:
     """A row of the list of targets."""
     spec = pick.spec
     licence = [one_line(spec.licence, 20)] if width >= LICENCE else []
-    context = f"{spec.context:,}" if spec.context else "-"
-    return [_name(pick, width), *licence, _size(pick), fit_word(pick), context, "here" if pick.on_disk else "to download"]
+    context = [f"{spec.context:,}" if spec.context else "-"] if width >= NARROW else []
+    return [_name(pick, width), *licence, _size(pick), fit_word(pick), *context, "here" if pick.on_disk else "to download"]
 
 
 def lines(pick: Pick, target: ModelSpec | None, trial: Trial | None, checked: list[str], *, drafters: bool) -> list[str]:
@@ -50,7 +54,7 @@ def lines(pick: Pick, target: ModelSpec | None, trial: Trial | None, checked: li
     tried = [f"Trial      {trial.words}, kept {trial.kept:.0%}, {counted(trial.tokens, 'token')}: too few to be sure"] if trial else []
     if spec.kind in WITHOUT_FILES:
         return [ABOUT[spec.kind], *tried]
-    where = f"takes {human(pick.size)} on disk" if pick.on_disk else f"{human(pick.size)} to download" if pick.size else "to download"
+    where = f"takes {human(pick.size)} on disk" if pick.on_disk else f"to download: {by_source(spec)}" if by_source(spec) else "to download"
     parts = [spec.name, f"{spec.params:g} B" if spec.params else "", where, spec.licence, "must be agreed to" if spec.gated else ""]
     found = [" · ".join(part for part in parts if part)]
     found += [f"Cannot be used: {pick.blocked}."] if pick.blocked else []
@@ -65,8 +69,10 @@ def lines(pick: Pick, target: ModelSpec | None, trial: Trial | None, checked: li
 
 def _name(pick: Pick, width: int) -> str:
     sign = "> " if pick.in_use else "x " if pick.blocked else "  "
-    return sign + one_line(pick.spec.name, 26 if width >= NARROW else 20)
+    return sign + one_line(pick.spec.name, 32 if width >= ROOMY else 22 if width >= NARROW else 18)
 
 
 def _size(pick: Pick) -> str:
-    return human(pick.size) if pick.size else "-"
+    if pick.spec.kind in WITHOUT_FILES:
+        return "-"
+    return human(pick.size) if pick.on_disk else short(pick.spec)

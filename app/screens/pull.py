@@ -16,6 +16,7 @@ from textual.widgets.option_list import Option
 
 from app.commands import bindings, place_bar
 from app.download import Download
+from app.sizes import by_source, short
 from app.surroundings import Surroundings
 from app.terminal import for_terminal, one_line
 from app.widgets.line import KeyBar
@@ -98,19 +99,28 @@ class PullScreen(Screen[Bundle | None]):
 
     def _row(self, bundle: Bundle, width: int, *, best: bool) -> Content:
         there = all(self._surroundings.on_disk(spec) for spec in bundle)
-        weight = sum(spec.size for spec in bundle)
-        about = ["on this machine" if there else human(weight) if weight else "size not known"]
+        missing = self._missing_of(bundle)
+        about = ["on this machine" if there else size if (size := short(*missing)) != "?" else "size not known"]
         about += [licence for licence in {spec.licence for spec in bundle} if licence]
         about += ["recommended"] if best else []
         about += ["needs an account on the hub"] if any(spec.gated for spec in bundle) and not there else []
         return Content.assemble((names(bundle).ljust(width + 2), "bold"), for_terminal(" · ".join(about)))
+
+    def _missing_of(self, bundle: Bundle) -> Bundle:
+        return [spec for spec in bundle if not self._surroundings.on_disk(spec)]
+
+    def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
+        """What of the chosen row will be fetched, and from where."""
+        if self.download is None and event.option_index < len(self._bundles):
+            size = by_source(*self._missing_of(self._bundles[event.option_index]))
+            self._state.update(Content(f"\nTo download: {size}." if " from " in size else ""))
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Enter: fetch what is missing of this bundle, or go on if nothing is."""
         if self.download is not None:
             return
         self._chosen = self._bundles[event.option_index]
-        missing = [spec for spec in self._chosen if not self._surroundings.on_disk(spec)]
+        missing = self._missing_of(self._chosen)
         if not missing:
             self.dismiss(self._chosen)
         elif self._offline:
