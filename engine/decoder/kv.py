@@ -44,10 +44,20 @@ class LayerSlots:
         need = aligned(length + rows) - self.base
         if need <= self.capacity:
             return
+        self._enlarge(max(need, min(self._most(rows, limit), 2 * self.capacity)))
+
+    def fill(self, rows: int, limit: int) -> None:
+        """Make all the room that passes of `rows` will ever need: from now on the addresses stay."""
+        self._enlarge(max(self.capacity, self._most(rows, limit)))
+
+    def _most(self, rows: int, limit: int) -> int:
         most = aligned(limit + rows)
         if self.window is not None:
             most = min(most, aligned(self.window) + SLACK + GROW + max(GROW, aligned(rows)) + ALIGN)
-        larger = self._allocate(max(need, min(most, 2 * self.capacity)))
+        return most
+
+    def _enlarge(self, capacity: int) -> None:
+        larger = self._allocate(capacity)
         larger[:, :, :, : self.capacity] = self.store
         self.store = larger
 
@@ -98,6 +108,11 @@ class SlotCache:
         self._written = max(self._written, self.length + rows)
         for group in self.groups:
             group.reserve(self.length, rows, self.limit)
+
+    def fill(self, rows: int) -> None:
+        """Make all the room that passes of `rows` will need up to the limit."""
+        for group in self.groups:
+            group.fill(rows, self.limit)
 
     def layer(self, index: int) -> tuple[LayerSlots, Tensor]:
         """The group of a layer, and its slots (2 · kv heads, capacity, D): the keys of all heads, then the values."""

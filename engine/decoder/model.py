@@ -22,6 +22,7 @@ from engine.decoder.weights import LayerWeights, Weights
 from engine.speculation.draft import Needs
 
 Attend = Callable[[Tensor, Tensor, LayerSlots], Tensor]  # q (M, Hq, D), slots (2·Hkv, S, D): keys, then values -> (M, Hq·D)
+Write = Callable[[Tensor, Tensor, LayerSlots], None]  # slots, keys and values (M, 2·Hkv, D) of these rows: puts them where they belong
 Result = tuple[Tensor | None, Tensor | None]  # logits, hidden states that were asked for
 NOTHING = Needs()
 
@@ -64,12 +65,12 @@ class Model:
         positions: Tensor | None,
         cache: SlotCache,
         attend: Attend | Pass,
-        head_rows: slice | None,
+        head_rows: slice | Tensor | None,
         needs: Needs = NOTHING,
-        write: bool = True,
+        write: bool | Write = True,
     ) -> Result:
         """Run rows `tokens` (M,) at `positions` (M,) (a `Pass` knows its own), writing keys and values behind `cache.length` (not
-        without `write`: the cache holds those of these rows already).
+        without `write`: the cache holds those of these rows already; or `write` does it).
 
         Returns float32 logits (rows of `head_rows`, V), or None when `head_rows` is None, and the hidden states of all rows (M, F)
         that `needs` asks for, side by side: the inputs of its layers, then what the head reads; None when it asks for none.
@@ -107,7 +108,7 @@ class Model:
         tables = sum(table.cos.nbytes + table.sin.nbytes for table in self._tables.values())
         return self.weights.nbytes + tables + sum(program.nbytes for program in self._programs.values())
 
-    def _out(self, x: Tensor, head_rows: slice | None, needs: Needs, exported: list[Tensor]) -> Result:
+    def _out(self, x: Tensor, head_rows: slice | Tensor | None, needs: Needs, exported: list[Tensor]) -> Result:
         """Logits and what is exported, from the hidden states behind the last layer (M, H)."""
         if needs.final:
             exported.append(self._norm(x))
@@ -138,7 +139,7 @@ class Model:
         index: int,
         turn: tuple[Tensor, Tensor] | None,
         attend: Attend | Pass,
-        write: bool,
+        write: bool | Write,
     ) -> Tensor:
         config = self.config
         rows, heads, kv_heads, dim = x.shape[0], config.n_heads, config.n_kv_heads, config.head_dim
@@ -155,7 +156,9 @@ class Model:
         if turn is not None:
             rotate_(qkv[:, : heads + kv_heads], *turn)
         group, slots = cache.layer(index)
-        if write:
+        if write is True:
             at = cache.length - group.base
             slots[:, at : at + rows] = qkv[:, heads:].transpose(0, 1)
+        elif write:
+            write(slots, qkv[:, heads:], group)
         return attend(qkv[:, :heads], slots, group)

@@ -9,7 +9,7 @@ again, and leaves the cache as it is.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
@@ -20,6 +20,9 @@ from engine.decoder.model import NOTHING, Model
 from engine.decoder.weights import Weights
 from engine.errors import EngineError
 from engine.speculation.draft import Needs
+
+if TYPE_CHECKING:
+    from engine.cuda.rows import StaticRows
 
 CHUNK = 512  # tokens of a prompt per pass; chunks end at absolute multiples, so that the cache depends on the text alone
 
@@ -71,6 +74,7 @@ class LeanTarget:
             and all(linear.row_invariant for linear in linears)
         )
         self._windows = sorted(set(weights.config.windows), key=lambda w: (w is not None, w))
+        self.static: StaticRows | None = None  # passes recorded beforehand, on a card (`engine.cuda.tune`)
         self.needs = NOTHING
         self.taps: Tensor | None = None
 
@@ -153,6 +157,8 @@ class LeanTarget:
     def _rows(self, tokens: Tensor, parents: tuple[int, ...], head_rows: slice, needs: Needs) -> tuple[Tensor, Tensor | None]:
         if self.length + len(tokens) > self.context + self.max_nodes + 1:
             raise EngineError("The text has reached the end of the context.", kind="context")
+        if self.static is not None and (made := self.static.run(tokens, parents, bool(head_rows.start), needs)) is not None:
+            return made
         config, dtype, length = self.model.config, self.model.weights.dtype, self.length
         self.cache.reserve(len(tokens))
         if self.model.fused is not None:
@@ -191,4 +197,4 @@ class LeanTarget:
 
     def close(self) -> None:
         """Drop the tensors."""
-        del self.model, self.cache, self.taps
+        del self.model, self.cache, self.taps, self.static
