@@ -195,6 +195,23 @@ def attend_chunk(q: Tensor, keys: Tensor, values: Tensor, base: int, seen: Stret
     return out[0].transpose(0, 1).reshape(n, heads * dim)
 
 
+def attend_texts(
+    q: Tensor, keys: Tensor, values: Tensor, slots: Tensor, lengths: Tensor, window: int | None, scale: float, softcap: float | None
+) -> Tensor:
+    """One row for each of several texts: q (M, Hq, D) over the slots (Hkv, S, D) that `slots` (M, W) names, in order, of which the
+    first `lengths` (M,) count -> (M, Hq·D)."""
+    rows, heads, dim = q.shape
+    kv_heads = keys.shape[0]
+    at = torch.arange(slots.shape[1], device=q.device)
+    visible = at < lengths[:, None]
+    if window is not None:
+        visible &= at >= lengths[:, None] - window
+    mask = torch.zeros(visible.shape, dtype=q.dtype, device=q.device).masked_fill_(~visible, float("-inf"))
+    k, v = (part[:, slots].transpose(0, 1) for part in (keys, values))  # (M, Hkv, W, D)
+    q = q.view(rows, kv_heads, heads // kv_heads, dim)
+    return _sdpa(q, k, v, mask[:, None, None].expand(-1, kv_heads, q.shape[2], -1), scale, softcap).reshape(rows, heads * dim)
+
+
 def _sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float, softcap: float | None) -> Tensor:
     if softcap is None:
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)

@@ -87,6 +87,41 @@ class FusedRows:
         tasks[:, Field.QUERIES], tasks[:, Field.SCORES], tasks[:, Field.ROOM] = queries.data_ptr(), scores.data_ptr(), room
         return Pass(self, rows, threads, (*held, queries, scores))
 
+    def begin_texts(self, cache: SlotCache, slots: np.ndarray, lengths: np.ndarray) -> Pass:
+        """A pass of one new token for each of several texts whose tokens lie anywhere in one cache that holds all layers alike.
+
+        `slots` (M, W) int64: where row r's text lies, in order, its new token (slot cache.length + r) last; `lengths` (M,) int64: its
+        tokens, that one included. A row's sums run in the same order as in plain decoding, so they have the same bits.
+        """
+        config, tasks, rows = self._config, self.tasks, len(lengths)
+        (group,) = cache.groups
+        at = cache.length - group.base
+        positions = lengths - 1
+        held: list[object] = [positions]
+        threads = np.ones(config.n_layers, dtype=np.int64)
+        first = np.full(rows, at, dtype=np.int64)
+        for window, layers in self._layers.items():
+            own, seen = slots, lengths
+            if window is not None:  # the last ones of each text
+                seen = np.minimum(lengths, window)
+                own = np.zeros_like(slots)
+                for row in range(rows):
+                    own[row, : seen[row]] = slots[row, lengths[row] - seen[row] : lengths[row]]
+            own, seen = np.ascontiguousarray(own), np.ascontiguousarray(seen)
+            held += [own, seen]
+            if int(seen.sum()) * config.n_heads * config.head_dim > SMALL:
+                threads[layers] = torch.get_num_threads()
+            tasks[layers, Field.PATHS], tasks[layers, Field.DEPTH] = own.ctypes.data, seen.ctypes.data
+        store = group.store
+        tasks[:, Field.SLOTS] = store.data_ptr() + np.arange(config.n_layers) * (store.stride(0) * 2)
+        tasks[:, Field.STRIDE], tasks[:, Field.AT], tasks[:, Field.FIRST] = store.stride(2) * 2, at, first.ctypes.data
+        room = int(lengths.max()) // 16 * 16 + 32
+        queries = torch.empty((rows, config.n_heads * config.head_dim), dtype=torch.float32)
+        scores = torch.empty((rows * config.n_heads, room), dtype=torch.float32)
+        tasks[:, Field.POSITIONS], tasks[:, Field.WIDTH], tasks[:, Field.M] = positions.ctypes.data, slots.shape[1], rows
+        tasks[:, Field.QUERIES], tasks[:, Field.SCORES], tasks[:, Field.ROOM] = queries.data_ptr(), scores.data_ptr(), room
+        return Pass(self, rows, threads, (*held, first, queries, scores))
+
 
 @dataclass(frozen=True, slots=True)
 class Pass:
