@@ -1,9 +1,9 @@
 """Passes that are made once and run many times, at fixed addresses.
 
 `Recorder.record` takes a function without arguments that reads static tensors and returns tensors; what it gives back does the same work
-again and returns the same result tensors, filled anew: they are valid until the next run of the same pass. On a card this is a CUDA graph:
-nothing in the function may wait for the device, and no number of the host that changes may be read inside. `EagerRecorder` runs the function
-itself on the same static tensors, on any device: all but the capture is the same code.
+again and returns the same result tensors, filled anew: they are valid until the next run of the same pass. On a card this is a CUDA
+graph: nothing in the function may wait for the device, and no number of the host that changes may be read inside. `EagerRecorder` runs
+the function itself on the same static tensors, on any device: all but the capture is the same code.
 """
 
 from __future__ import annotations

@@ -6,7 +6,9 @@ device (`build`). Row invariance means that a row's result has the same bits how
 - `nf4_tiles`, `int8_tiles` (`tiles`): our own CPU kernels: exact integer sums, invariant by construction, a weight read once for two to
   four rows, as many as the processor's registers hold.
 - `int8` in bf16 on other CPUs: torch's own kernel, whose rows had the same bits wherever it was measured.
-- `nf4` (bitsandbytes: CUDA and others), `int8` elsewhere, `dense`: kernels that may switch by the number of rows; not invariant.
+- `int8` on a card: exact integer sums, too (`engine.cuda.int8`).
+- `nf4` (bitsandbytes: CUDA and others), `int8` elsewhere, `dense`: kernels that may switch by the number of rows; not invariant by
+  themselves (`engine.cuda.products` makes them so on a card).
 """
 
 from __future__ import annotations
@@ -116,6 +118,11 @@ def build(packed: Packed, bias: Tensor | None, device: torch.device, dtype: torc
         return Tiles(packed, bias, dtype)
     if packed.layout == "nf4":
         return Nf4(packed.shape, tensors["weight"], tensors["absmax"], bias)
+    if device.type == "cuda":
+        from engine.cuda import int8
+
+        if int8.possible(device):
+            return int8.ExactInt8(tensors["weight"], tensors["scale"], bias, dtype)
     return Int8(tensors["weight"], tensors["scale"], bias, dtype)
 
 

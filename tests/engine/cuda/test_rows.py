@@ -20,7 +20,7 @@ TREE = (0, 0, 1, 1, 2, 4, 0, 7)
 
 
 def static(target: LeanTarget, same_shapes: bool = False) -> LeanTarget:
-    """Puts static passes into a target. `same_shapes`: neither rows nor slots are rounded up, so the bits can be those of the ordinary way."""
+    """Puts static passes into a target. `same_shapes`: neither rows nor slots are rounded up, so the bits can be the ordinary ones."""
     exactly = {"width": lambda rows: rows, "slots": lambda need, capacity: aligned(need)} if same_shapes else {}
     target.static = StaticRows(target.model, target.cache, EagerRecorder(CPU), **exactly)  # type: ignore[arg-type]
     return target
