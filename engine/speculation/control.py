@@ -25,6 +25,7 @@ PRIOR_WEIGHT = 4.0
 MEMORY = 0.97  # how fast old steps fade
 PROBE_FIRST, PROBE_MOST = 24, 384  # plain steps until an idle drafter is tried again
 PROBE_STEPS = 4  # steps of one trial
+PROBE_LEAST, GAIN_LOST = 2, 0.9  # … which ends after so many where no more than this is promised
 FAIR_STEPS = 8  # drafts that an unknown drafter may try before it is judged
 REPLY_STEPS = 5.0  # drafts that all earlier replies weigh together when one begins: another text may be drafted much better or worse
 PROBE_SHARE = 0.02  # of the time may go into trials
@@ -58,6 +59,7 @@ class Source:
     idle: int = 0  # plain steps since it was turned off
     wait: int = PROBE_FIRST
     trial: int = 0  # steps left of a trial
+    lost_s: float = 0.0  # what the last trial has cost; more than expected where the drafter had to catch up first
     tested: bool = False  # a trial has ended and was not judged yet
     said: bool = True  # on or off, as last announced
     since: int = 0  # the controller's step at the last change
@@ -109,7 +111,7 @@ class Source:
 
     def begin_trial(self) -> None:
         """The next steps shall weigh as much as all before them."""
-        self.trial = PROBE_STEPS
+        self.trial, self.lost_s = PROBE_STEPS, 0.0
         self.fade(PROBE_STEPS)
 
     def learn(self, nodes: int, depth: int, accepted: int, kept: Sequence[int]) -> None:
@@ -157,7 +159,7 @@ class Controller:
         """A reply begins. What earlier ones have taught counts, but not for long; who was off is tried again soon."""
         for source in self.sources.values():
             source.fade(REPLY_STEPS)
-            source.wait = min(source.wait, PROBE_FIRST)
+            source.wait, source.lost_s = min(source.wait, PROBE_FIRST), source.lost_s / 2
 
     @property
     def plain_s(self) -> float:
@@ -200,6 +202,8 @@ class Controller:
             return 0
         source = self.source(name)
         k, gain = self.best(name)
+        if 0 < source.trial <= PROBE_STEPS - PROBE_LEAST and gain < GAIN_LOST:
+            source.trial, source.tested = 0, True
         if source.trial > 0:
             return k
         if source.tested:  # a trial has just ended: only new experience can turn it on again
@@ -234,7 +238,7 @@ class Controller:
     def _dear(self, source: Source, k: int) -> float:
         """Plain steps that must pass before a trial of length k costs no more than its share."""
         loss_s = PROBE_STEPS * (source.draft.at(k) + self.pass_s(source, k) - self.verify.at(1))
-        return loss_s / (PROBE_SHARE * self.plain_s) if self.plain_s > 0 else 0.0
+        return max(loss_s, source.lost_s) / (PROBE_SHARE * self.plain_s) if self.plain_s > 0 else 0.0
 
     def _tell(self, name: str, source: Source, gain: float) -> None:
         """Say what has changed: off at once, on when it has lasted."""
@@ -280,6 +284,7 @@ class Controller:
         if asked:
             source.stopped(nodes, asked)
         if source.trial > 0:
+            source.lost_s += draft_s + verify_s + other_s - (accepted + 1) * self.plain_s
             source.trial -= 1
             source.tested = source.trial == 0
 

@@ -11,7 +11,7 @@ from statistics import mean
 
 import pytest
 
-from engine.speculation.control import GAIN_OFF, MOST_NODES, PLAIN_EVERY, PROBE_FIRST, PROBE_MOST, SETTLED, Controller, Cost
+from engine.speculation.control import GAIN_OFF, MOST_NODES, PLAIN_EVERY, PROBE_FIRST, PROBE_LEAST, PROBE_MOST, SETTLED, Controller, Cost
 
 WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16)
 
@@ -169,6 +169,29 @@ def test_a_drafter_that_was_off_is_asked_again_soon_in_another_reply() -> None:
     assert world.control.source("d").wait > PROBE_FIRST
     world.control.begin()
     assert world.control.source("d").wait == PROBE_FIRST
+
+
+@pytest.mark.parametrize("catch_up_s", [0.0, 0.2, 0.6])
+def test_what_a_trial_has_cost_decides_when_the_next_may_come(catch_up_s: float) -> None:
+    """A drafter that was off must read first what it has missed, and may be dearer in this text than it was in the last."""
+    control = Controller()
+    control.measured({w: cliff(w) for w in WIDTHS})
+    wasted_s, steps, idle = 0.0, 3000, True
+    for _ in range(steps):
+        k = control.budget("d")
+        draft_s = 0.004 * k + (catch_up_s if k and idle else 0.0)
+        idle = k == 0
+        wasted_s += draft_s + cliff(k + 1) - cliff(1)
+        control.learn("d", k, k, 0, draft_s, cliff(k + 1), 0.0)
+    assert wasted_s < 0.03 * steps * cliff(1) + 0.05 + 2 * catch_up_s  # the first trial knows nothing, the last is not paid off yet
+
+
+def test_a_trial_that_is_lost_ends_at_once() -> None:
+    world = World(cliff, 0.015, lambda i: 0.0)
+    budgets, _ = world.run(3000)
+    trials = [len(list(run)) for nodes, run in itertools.groupby(k > 0 for k in budgets) if nodes]
+    assert len(trials) > 2
+    assert set(trials[1:]) == {PROBE_LEAST}
 
 
 def test_the_wait_for_a_trial_doubles_up_to_a_limit() -> None:
