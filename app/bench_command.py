@@ -9,6 +9,8 @@ from pathlib import Path
 
 from app import results
 from app.bench import Plan, Progress, measure
+from app.beside import others, reason
+from app.check import facts
 from app.choose import choose
 from app.console import STOPPED, Interrupt, Ticker, emit, say
 from app.driver import Driver
@@ -19,6 +21,7 @@ from app.pull import ensure, on_disk
 from app.report import Report, as_report, steps_csv
 from app.report_text import as_table
 from app.run import fresh_seed, generate
+from app.surroundings import reference
 from engine.catalog import bindings, catalog
 from engine.catalog.specs import NGRAM, ModelSpec
 from engine.client import Client, EngineClient
@@ -88,7 +91,7 @@ def planned(
     """
     models = catalog.load()
     choice = choose(options, models)
-    chosen = list(dict.fromkeys(models.drafter(name) for name in drafters)) or there(models, choice.target)[:most]
+    chosen = list(dict.fromkeys(models.drafter(name) for name in drafters)) or there(models, choice.target, most)
     chosen = [spec for spec in chosen if spec.kind != "none"]  # plain is measured anyway
     for spec in chosen:
         bindings.require(spec, choice.target)
@@ -112,9 +115,20 @@ def keep(report: Report, steps: str | None = None) -> None:
         say(f"note: the result is not saved. {error.message}")
 
 
-def there(models: catalog.Catalog, target: ModelSpec) -> list[ModelSpec]:
-    """Without `-d`: look-up, and the drafters made for this target that are on disk."""
-    return [NGRAM, *(spec for spec in made_for(models, target) if on_disk(spec))]
+def there(models: catalog.Catalog, target: ModelSpec, most: int | None = None) -> list[ModelSpec]:
+    """Without `-d`: look-up, what is made for this target, and other small models that go with it; of what is on disk, `most` of them."""
+    found = [NGRAM, *(spec for spec in made_for(models, target) if on_disk(spec))]
+    if not on_disk(target):
+        return found[:most]
+    for spec in others(models, on_disk, target, found):
+        if most is not None and len(found) >= most:
+            break
+        try:
+            sound = not reason(facts(reference(target), reference(spec)))
+        except EngineError:  # damaged, or of a kind that cannot draft
+            sound = False
+        found += [spec] if sound else []
+    return found[:most]
 
 
 def _what(now: Progress) -> str:

@@ -9,8 +9,10 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 from app.console import Ticker, emit, emit_json
@@ -19,7 +21,7 @@ from engine.errors import EngineError
 from engine.logs import log_text
 from engine.words import counted
 
-CHILD_S = 600.0
+CHILD_S, LOOK_S = 600.0, 0.1
 HERE = Path(__file__).parents[1]
 
 
@@ -35,24 +37,45 @@ def show(target: str, drafter: str, *, as_json: bool = False) -> int:
     return 0
 
 
-def facts(target: str, drafter: str) -> dict[str, Any]:
-    """All facts of a pair, with the keys of `check --json`. Takes seconds. Raises EngineError."""
+def facts(target: str, drafter: str, stop: Event | None = None) -> dict[str, Any]:
+    """All facts of a pair, with the keys of `check --json`. Takes seconds; `stop` ends it early. Raises EngineError."""
     paths = os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "PYTHONPATH": paths, "HF_HUB_OFFLINE": "1", "PYTHONIOENCODING": "utf-8"}
     command = [sys.executable, "-P", "-m", "engine.bridge.check", target, drafter]  # -P: the person's folder may hold an `engine` too
     try:
-        child = subprocess.run(
-            command, env=environment, capture_output=True, text=True, encoding="utf-8", errors="replace", timeout=CHILD_S, check=False
-        )
-        found: dict[str, Any] = json.loads(child.stdout.strip().splitlines()[-1])
-    except subprocess.TimeoutExpired as error:
-        raise EngineError("Reading the tokenizers took too long.", "Try again when the machine is less busy.", kind="internal") from error
-    except (OSError, ValueError, IndexError) as error:
-        log_text(child.stderr if isinstance(error, (ValueError, IndexError)) else str(error))
+        out, trouble = _output(command, environment, stop or Event())
+    except OSError as error:
+        out, trouble = "", str(error)
+    try:
+        found: dict[str, Any] = json.loads(out.strip().splitlines()[-1])
+    except (ValueError, IndexError) as error:
+        log_text(trouble)
         raise EngineError("The process that reads the tokenizers crashed.", "The details are in the log.", kind="internal") from error
     if (problem := found.get("error")) is not None:
         raise EngineError(problem["message"], problem["hint"], kind=problem["kind"], detail=problem["detail"])
     return found
+
+
+def _output(command: list[str], environment: dict[str, str], stop: Event) -> tuple[str, str]:
+    """What the child writes to stdout and stderr. It is killed when it takes too long or `stop` is set."""
+    begun_s = time.monotonic()
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8", errors="replace"
+    ) as child:
+        while True:
+            try:
+                return child.communicate(timeout=LOOK_S)
+            except subprocess.TimeoutExpired as error:
+                if stop.is_set():
+                    child.kill()
+                    raise EngineError("Stopped.", kind="cancelled") from None
+                if time.monotonic() - begun_s > CHILD_S:
+                    child.kill()
+                    hint = "Try again when the machine is less busy."
+                    raise EngineError("Reading the tokenizers took too long.", hint, kind="internal") from error
+            except BaseException:
+                child.kill()
+                raise
 
 
 def words(target: str, drafter: str, found: dict[str, Any]) -> str:

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
+from threading import Event
+from typing import Any
 
 from app.bench import WARM_UP_PROMPT
 from app.chat import ChatOptions
@@ -65,6 +67,9 @@ class DemoMachine(Surroundings):
 
     def remove(self, spec: ModelSpec) -> int:
         raise EngineError("The demo deletes nothing.", "Leave it with ^Q and start specchat without --demo.", kind="config")
+
+    def check(self, target: ModelSpec, drafter: ModelSpec, stop: Event | None = None) -> dict[str, Any]:
+        raise EngineError("The demo reads no tokenizers.", "Leave it with ^Q and start specchat without --demo.", kind="config")
 
     def need(self, spec: ModelSpec, options: LoadOptions, *, beside: bool) -> int:
         return self._memory.get(spec.name, 0)

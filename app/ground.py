@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from app.bench import Plan
+from app.beside import Check, Judge
 from app.prompts import Prompt
 from engine.catalog.specs import ModelSpec
 from engine.client import Client
@@ -27,6 +28,14 @@ class Ground:
     method: str = "auto"
     sets: tuple[str, ...] = ()  # where only some prompt sets can be answered
     demo: bool = False  # the numbers are recorded ones
+    others: tuple[ModelSpec, ...] = ()  # on this machine, made for no target in particular; a check says whether they are sound
+    check: Check | None = None  # that check
+    verdicts: dict[str, str] = field(default_factory=dict)  # of the others, as far as it is known
+
+    def judge(self) -> Judge:
+        """Looks for further drafters, in the background."""
+        assert self.check is not None
+        return Judge(self.check, self.verdicts)
 
     def plan(self, prompts: tuple[Prompt, ...], drafters: tuple[ModelSpec, ...], tokens: int, repeat: int, *, bench: bool) -> Plan:
         """Greedy. A benchmark runs plain decoding at the end, too, and leaves the chat's history out."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from engine.protocol import Done, Loading, Memory, Prefill, Ready, Step
@@ -132,6 +132,16 @@ class Meter:
             self._plain_rates[self._question] = self._tally.tok_per_s
         self._memory = event.memory
         self._prefill = Prefill(event.reply, event.prompt_tokens, event.prompt_tokens, event.reused_tokens)
+
+    def took(self, steps: Sequence[Step], done: Done, ttft_s: float, plain_rate: float = 0.0) -> None:
+        """A whole reply of a comparison became the chat's; `plain_rate` is that of plain decoding there, in tok/s."""
+        self.asked((done.reply, done.seed, done.token_ids))  # equal to no other question
+        if plain_rate:
+            self._plain_rates[self._question] = plain_rate
+        for step in steps:
+            self.step(step)
+        self._tally.ttft_s = ttft_s
+        self.done(done)
 
     def gave_up(self) -> None:
         """The reply will not come."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from engine.catalog.specs import ModelSpec
@@ -156,11 +157,11 @@ class Surroundings:
 
         save(path, value)
 
-    def check(self, target: ModelSpec, drafter: ModelSpec) -> dict[str, Any]:
-        """How a drafter would be used with a target, or why not: the facts of `specchat check`. Takes seconds."""
+    def check(self, target: ModelSpec, drafter: ModelSpec, stop: Event | None = None) -> dict[str, Any]:
+        """How a drafter would be used with a target, or why not: the facts of `specchat check`. Takes seconds; `stop` ends it early."""
         from app.check import facts
 
-        return facts(reference(target), reference(drafter))
+        return facts(reference(target), reference(drafter), stop)
 
     def on_disk(self, spec: ModelSpec) -> bool:
         """True when it can be loaded without a download."""

@@ -87,9 +87,21 @@ class BenchScreen(PlaceScreen[None]):
         super().on_mount()
         self.sets.focus()
         self._timer = self.set_interval(LOOK_S, self._look, pause=True)
+        self._judge = self.ground.judge()
+        self._judge.start([spec for spec in self.ground.others if spec.name not in self._specs], self._sound)
         self._draw()
 
+    def _sound(self, spec: ModelSpec) -> None:
+        """One more drafter that could be measured; called from the judge's thread."""
+        self.call_later(self._offer, spec)
+
+    def _offer(self, spec: ModelSpec) -> None:
+        if spec.name not in self._specs:
+            self._specs[spec.name] = spec
+            self.drafters.add_option(Selection(Content(one_line(spec.name)), spec.name, False))
+
     def on_unmount(self) -> None:
+        self._judge.stop()
         if self.running and self.runner is not None:
             self.runner.stop()
 
@@ -191,6 +203,7 @@ class BenchScreen(PlaceScreen[None]):
         if not self.sets.selected or not self.drafters.selected:
             self.toast("Choose a set of prompts and a drafter: Space takes one.", "warning")
             return
+        self._judge.stop()  # nothing else may run beside a measurement
         prompts = read(",".join(self.sets.selected))
         drafters = tuple(self._specs[name] for name in self.drafters.selected)
         self.runner = Runner(

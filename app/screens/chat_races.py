@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 
 from textual.content import Content
 
+from app.beside import others
 from app.compare import MOST, whole_steps
 from app.ground import Ground
 from app.prompts import SETS
@@ -30,6 +31,10 @@ class ChatRaces(ChatConfig):
     """The methods behind F5, F6 and /results."""
 
     lent = False  # another screen has the engine
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)
+        self._verdicts: dict[str, dict[str, str]] = {}  # by target, then by drafter: what checks have found in this session
 
     @property
     def suggestion(self) -> str:
@@ -82,7 +87,8 @@ class ChatRaces(ChatConfig):
         loaded, options, target, ready = self.loaded, self.options, self.loaded.target, self.loaded.ready
         assert target is not None
         assert ready is not None
-        fits = [spec for spec in self.surroundings.catalog().drafters_for(target) if spec.kind in ("model", "heads")]
+        catalog = self.surroundings.catalog()
+        fits = [spec for spec in catalog.drafters_for(target) if spec.kind in ("model", "heads")]
         there = [spec for spec in fits if self.surroundings.on_disk(spec)]
         own = [loaded.drafter] if loaded.drafter.kind in ("model", "heads") else []
         turns = self.chat.turns
@@ -105,6 +111,9 @@ class ChatRaces(ChatConfig):
             method=options.method,
             sets=self.surroundings.sets,
             demo=self.surroundings.demo,
+            others=tuple(others(catalog, self.surroundings.on_disk, target, (*own, *fits))),
+            check=lambda spec, stop: self.surroundings.check(target, spec, stop),
+            verdicts=self._verdicts.setdefault(target.name, {}),
         )
 
     @asynccontextmanager
@@ -135,6 +144,7 @@ class ChatRaces(ChatConfig):
             turn = turns[-1]
         done = run.answer.done
         version = Version(done, whole_steps(run), number=turn.next_number(), model=ready.target)
+        self.meter.took(run.steps, done, run.answer.stats.ttft_s, winner.plain_rate)
         version.numbers = f"{run.answer.stats.tok_per_s:.0f} tok/s · τ {run.answer.stats.tau:.1f} · race"
         turn.answered(version)
         await self._show_changed(version)

@@ -121,17 +121,23 @@ class CompareScreen(CompareView):
     async def do_race_drafters(self, argument: str) -> None:
         if self.running:
             return
-        offered = list(dict.fromkeys((*self.drafters, *self.ground.drafters)))
-        names = await self.app.push_screen_wait(
-            PickScreen(
-                f"Drafters beside plain decoding, up to {MOST}",
-                [(spec.name, "") for spec in offered],
-                [s.name for s in self.drafters],
-                MOST,
-            )
+        offered = {spec.name: spec for spec in (*self.drafters, *self.ground.drafters)}
+        screen = PickScreen(
+            f"Drafters beside plain decoding, up to {MOST}", [(name, "") for name in offered], [s.name for s in self.drafters], MOST
         )
+
+        def sound(spec: ModelSpec) -> None:
+            offered[spec.name] = spec
+            screen.call_later(screen.add, spec.name, "another tokenizer or no target of its own; checked: sound")
+
+        judge = self.ground.judge()
+        screen.opened = lambda: judge.start(list(self.ground.others), sound)
+        try:
+            names = await self.app.push_screen_wait(screen)
+        finally:
+            judge.stop()
         if names is not None:
-            self.drafters = tuple(spec for spec in offered if spec.name in names)
+            self.drafters = tuple(offered[name] for name in names)
             self._fresh()
 
     def _longer(self, times: float) -> None:
@@ -168,7 +174,8 @@ class CompareScreen(CompareView):
             self.toast("There is no reply in this lane yet.")
             return
         lane = runner.result.lanes[self.chosen]
-        self.dismiss(Winner(NONE if lane.place else lane.drafter, self.asked, lane.runs[0]))
+        plain = runner.result.lanes[0].tally.tok_per_s
+        self.dismiss(Winner(NONE if lane.place else lane.drafter, self.asked, lane.runs[0], plain))
 
     def do_race_save(self, argument: str) -> None:
         runner = self.runner
@@ -198,7 +205,7 @@ class CompareScreen(CompareView):
         if self.running:
             self.toast("Not during a race: Esc stops it.")
             return
-        self.dismiss(Winner(self.ground.drafter, "", None, self.drafters))
+        self.dismiss(Winner(self.ground.drafter, "", None, measure=self.drafters))
 
     def do_race_back(self, argument: str) -> None:
         if self.played_s is not None:

@@ -35,6 +35,7 @@ class Winner:
     drafter: ModelSpec
     prompt: str
     run: Run | None
+    plain_rate: float = 0.0  # tok/s of plain decoding in the same race
     measure: tuple[ModelSpec, ...] = ()  # go on to the benchmark with these
 
 

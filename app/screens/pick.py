@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -42,6 +42,11 @@ class PickScreen(ModalScreen[list[str] | None]):
             )
         )
         self._note = Static(markup=False)
+        self.opened: Callable[[], None] = lambda: None  # called once the list is there
+
+    def add(self, name: str, about: str) -> None:
+        """One more, found later."""
+        self.list.add_option(Selection(Content.assemble(f"{one_line(name)}  ", (one_line(about), "dim")), name, False))
 
     def compose(self) -> ComposeResult:
         with Vertical() as box:
@@ -52,6 +57,7 @@ class PickScreen(ModalScreen[list[str] | None]):
 
     def on_mount(self) -> None:
         self.list.focus()
+        self.opened()
 
     def action_take(self) -> None:
         """Give what is chosen, unless it is too much."""

@@ -261,7 +261,11 @@ class PickerScreen(PlaceScreen[Chosen | None]):
         if pick is None or self._trying:
             return
         if pick.on_disk:
-            self.toast(f"{pick.spec.name} is on this machine already." if pick.spec.kind not in WITHOUT_FILES else f"{pick.spec.name} needs no files.")
+            self.toast(
+                f"{pick.spec.name} is on this machine already."
+                if pick.spec.kind not in WITHOUT_FILES
+                else f"{pick.spec.name} needs no files."
+            )
         else:
             self.dismiss(Chosen(pick.spec, self.k, fetch=True))
 

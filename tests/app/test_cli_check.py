@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
+import os
+import sys
+import time
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -14,6 +17,7 @@ from app.check import words
 from app.cli import COMMANDS, invoke
 from engine.errors import EngineError
 
+SLEEPER = [sys.executable, "-c", "import time; time.sleep(60)"]
 FOUND: dict[str, Any] = {
     "target": {"class": "tiktoken", "size": 128256, "mapped": 128000},
     "drafter": {"class": "sentencepiece", "size": 32000, "mapped": 31997},
@@ -35,7 +39,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _answers(monkeypatch: pytest.MonkeyPatch, found: dict[str, Any]) -> None:
-    monkeypatch.setattr(app.check, "facts", lambda target, drafter: found)
+    monkeypatch.setattr(app.check, "facts", lambda target, drafter, stop=None: found)
 
 
 def test_json_is_the_facts_and_nothing_else(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -75,8 +79,7 @@ def test_both_names_are_needed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def _child(monkeypatch: pytest.MonkeyPatch, stdout: str, stderr: str = "") -> None:
-    made = subprocess.CompletedProcess([], 1, stdout, stderr)
-    monkeypatch.setattr(app.check.subprocess, "run", lambda *_, **__: made)
+    monkeypatch.setattr(app.check, "_output", lambda *_: (stdout, stderr))
 
 
 def test_a_crash_of_the_child_is_one_sentence(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -88,14 +91,28 @@ def test_a_crash_of_the_child_is_one_sentence(home: Path, monkeypatch: pytest.Mo
 
 
 def test_a_child_that_takes_too_long_or_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    for error, sentence in ((subprocess.TimeoutExpired("x", 1), "took too long"), (OSError("no memory"), "crashed")):
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError("no memory")
 
-        def fail(*_: Any, error: Exception = error, **__: Any) -> None:
-            raise error
-
-        monkeypatch.setattr(app.check.subprocess, "run", fail)
-        with pytest.raises(EngineError, match=sentence):
+    with monkeypatch.context() as patched:
+        patched.setattr(app.check.subprocess, "Popen", fail)
+        with pytest.raises(EngineError, match="crashed"):
             app.check.facts("one", "other")
+    monkeypatch.setattr(app.check, "CHILD_S", 0.0)
+    begun_s = time.monotonic()
+    with pytest.raises(EngineError, match="took too long"):
+        app.check._output(SLEEPER, dict(os.environ), Event())
+    assert time.monotonic() - begun_s < 30
+
+
+def test_a_child_that_is_no_longer_wanted_is_killed() -> None:
+    stop = Event()
+    stop.set()
+    begun_s = time.monotonic()
+    with pytest.raises(EngineError, match="Stopped") as caught:
+        app.check._output(SLEEPER, dict(os.environ), stop)
+    assert caught.value.kind == "cancelled"
+    assert time.monotonic() - begun_s < 30
 
 
 def test_what_libraries_print_before_it_does_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from textual.pilot import Pilot
 
 from app import results
 from app.compare import timeline, whole_steps
@@ -29,6 +30,14 @@ def compare(world: World) -> CompareScreen:
     screen = world.app.screen
     assert isinstance(screen, CompareScreen)
     return screen
+
+
+async def raced(world: World, pilot: Pilot[int]) -> None:
+    """Start, open the comparison, run it on the known question, and wait for its end."""
+    await opened(world, pilot, "f5")
+    compare(world).prompt.put(WHY)
+    await pilot.press("enter")
+    await ran(world, pilot)
 
 
 def lane_texts(world: World) -> list[str]:
@@ -102,10 +111,7 @@ async def test_another_text_is_named() -> None:
     """The agreement line says where; it is no longer claimed that all are the same."""
     world = race_world(take(WHY, "small", OTHER))
     async with world.app.run_test(size=(120, 40)) as pilot:
-        await opened(world, pilot, "f5")
-        compare(world).prompt.put(WHY)
-        await pilot.press("enter")
-        await ran(world, pilot)
+        await raced(world, pilot)
         shown = world.shown()
         assert "small differs from plain at token 7: the end of the text instead of ' parts'" in shown
         assert "ngram: identical (23 tokens)." in shown
@@ -115,10 +121,7 @@ async def test_replay_shows_what_was_there_at_that_time() -> None:
     """The moments of the lanes are those of the recording; r plays them side by side and ends by itself."""
     world = race_world(speed=1.0)
     async with world.app.run_test(size=(120, 40)) as pilot:
-        await opened(world, pilot, "f5")
-        compare(world).prompt.put(WHY)
-        await pilot.press("enter")
-        await ran(world, pilot)
+        await raced(world, pilot)
         screen = compare(world)
         assert screen.runner is not None
         assert screen.runner.result is not None
@@ -160,6 +163,9 @@ async def test_the_winner_goes_into_the_chat() -> None:
         await pilot.press("enter")
         await ran(world, pilot)
         screen = compare(world)
+        assert screen.runner is not None
+        assert screen.runner.result is not None
+        plain, run = screen.runner.result.lanes[0].tally.tok_per_s, screen.runner.result.lanes[2].runs[0]
         screen.chosen = 2
         await pilot.press("u")
         await wait_for(pilot, lambda: world.app.screen is world.screen and not world.screen.loaded.loading)
@@ -172,6 +178,11 @@ async def test_the_winner_goes_into_the_chat() -> None:
         assert answer.done.drafter == "small"
         assert tuple(token for segment in answer.segments for token in segment.token_ids) == answer.done.token_ids
         await wait_for(pilot, lambda: "version 2/2" in world.shown())
+        numbers = world.screen.meter.numbers()
+        assert (numbers.tau, numbers.kept) == pytest.approx((run.answer.stats.tau, run.answer.stats.kept))
+        assert numbers.measured
+        assert numbers.speedup == pytest.approx(run.answer.stats.tok_per_s / plain)
+        await wait_for(pilot, lambda: f"τ {run.answer.stats.tau:.2f}" in world.shown())
         await ask(world, pilot, "And now?")
         assert world.requests[-1].messages[1].content == TEXT
 
@@ -235,10 +246,7 @@ async def test_the_race_is_kept_and_goes_on_to_the_benchmark() -> None:
     """s keeps the result; F6 opens the benchmark with the same drafters, and it can run at once."""
     world = race_world()
     async with world.app.run_test(size=(120, 40), notifications=True) as pilot:
-        await opened(world, pilot, "f5")
-        compare(world).prompt.put(WHY)
-        await pilot.press("enter")
-        await ran(world, pilot)
+        await raced(world, pilot)
         await pilot.press("s")
         await wait_for(pilot, lambda: len(results.entries()) == 1)
         assert any("Kept in" in toast for toast in world.toasts)
@@ -258,10 +266,7 @@ async def test_a_lane_that_fails_is_said() -> None:
     failed = Take("", "small", ((0.0, Failed("Another vocabulary.", "Take another.", "vocabulary")),))
     world = race_world(failed)
     async with world.app.run_test(size=(80, 24)) as pilot:
-        await opened(world, pilot, "f5")
-        compare(world).prompt.put(WHY)
-        await pilot.press("enter")
-        await ran(world, pilot)
+        await raced(world, pilot)
         shown = world.shown()
         assert "! small: Another vocabulary." in shown
         assert "Both texts are identical" in shown
@@ -295,17 +300,14 @@ async def test_not_without_a_model_nor_during_a_reply() -> None:
         assert world.app.screen is world.screen
         assert any("Not while a reply is written" in toast for toast in world.toasts)
         await pilot.press("escape")
-        await wait_for(pilot, lambda: not world.screen.situation.generating)
+        await wait_for(pilot, lambda: world.rests)
 
 
 async def test_hostile_text_in_a_lane_is_shown_as_text() -> None:
     nasty = "\x1b]52;c;aGk=\x07 [bold]x[/] [/] \u202eabc\x00 end"
     world = race_world(*(take(WHY, drafter, nasty) for drafter in ("none", "ngram", "small")))
     async with world.app.run_test(size=(120, 40)) as pilot:
-        await opened(world, pilot, "f5")
-        compare(world).prompt.put(WHY)
-        await pilot.press("enter")
-        await ran(world, pilot)
+        await raced(world, pilot)
         await pilot.press("t")
         await pilot.pause()
         shown = world.shown()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,11 @@ from engine.catalog.progress import Progress
 from engine.catalog.specs import NGRAM, ModelSpec
 from engine.catalog.vocabulary import Relation
 from engine.errors import EngineError
-from engine.protocol import Generate, LoadOptions
+from engine.protocol import Event, Generate, LoadOptions, Step
 from engine.replay import ReplayClient, Trace, load_trace, scripted
 from engine.trace import Timed
+from tests.app.screen_text import shown
+from tests.patience import PATIENCE_S, Patience
 
 TRACES = Path(__file__).parents[1] / "data" / "traces"
 BIG = ModelSpec("big", repo="org/big", size=1_100_000_000, params=1.5, licence="Apache-2.0", drafters=("small",))
@@ -102,7 +104,7 @@ class Machine(Surroundings):
     def recall(self, target: str, quant: str, device: str) -> dict[str, float]:
         return {"ngram": 1.31} if (target, quant, device) == ("big", "nf4", "cpu") else {}
 
-    def check(self, target: ModelSpec, drafter: ModelSpec) -> dict[str, Any]:
+    def check(self, target: ModelSpec, drafter: ModelSpec, stop: threading.Event | None = None) -> dict[str, Any]:
         if drafter.name == "small":
             raise EngineError("The process that reads the tokenizers crashed.", "The details are in the log.")
         shares = {"chat": 0.99, "code": 0.94}
@@ -124,6 +126,38 @@ class Machine(Surroundings):
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class Meanwhile:
+    """An event that nobody knows: the player looks for a stop and for a swap before the next one."""
+
+
+class Held(tuple[Timed, ...]):
+    """What is replayed, held before its event number `at` until `go` is set: it is under way for as long as a test needs.
+
+    A stop ends it, and a swap is done meanwhile, as in the middle of any reply. In place of the recorded pace everything comes at once.
+    """
+
+    go: threading.Event
+    at: int
+
+    def __new__(cls, timed: Sequence[Timed], at: int) -> Held:
+        new = super().__new__(cls, timed)
+        new.go, new.at = threading.Event(), at
+        return new
+
+    def __iter__(self) -> Iterator[Timed]:
+        for number, (_, event) in enumerate(super().__iter__()):
+            while number == self.at and not self.go.wait(0.01):
+                yield 0.0, Meanwhile()  # type: ignore[misc]
+            yield 0.0, event
+
+
+def held(text: str, steps: int) -> Held:
+    """A scripted reply that is held once it has made so many steps."""
+    timed = scripted(text)
+    return Held(timed, next(n for n, (_, event) in enumerate(timed) if isinstance(event, Step) and event.index == steps + 1))
+
+
 class World:
     """One application on a replayed engine."""
 
@@ -139,7 +173,26 @@ class World:
         self.client = ReplayClient(trace or Trace(replies=made or (scripted(SHORT),)), speed)
         self.machine = machine or Machine()
         self.app = SpecChat(options or ChatOptions(target=BIG, drafter=NGRAM), self.client, self.machine)
-        self.pilot: Pilot[int] | None = None
+        self.watch()
+
+    def watch(self) -> None:
+        """Know whether the screen is drawing what came."""
+        self.drawing = 0
+        take = self.screen.take
+
+        async def taken(events: list[Event]) -> None:
+            self.drawing += 1
+            try:
+                await take(events)
+            finally:
+                self.drawing -= 1
+
+        self.screen.take = taken  # type: ignore[method-assign]
+
+    @property
+    def rests(self) -> bool:
+        """No reply is under way, and the screen has drawn all that came."""
+        return not self.screen.situation.generating and not self.drawing
 
     @property
     def screen(self) -> ChatScreen:
@@ -169,25 +222,28 @@ class World:
     def toasts(self) -> list[str]:
         return [notification.message for notification in self.app._notifications]
 
-    def shown(self, width: int | None = None) -> str:
+    def shown(self) -> str:
         """The whole screen as text."""
-        size = self.app.size
-        strips = self.app.screen._compositor.render_strips(size)
-        return "\n".join(strip.text.rstrip() for strip in strips)
+        return shown(self.app)
 
 
-async def wait_for(pilot: Pilot[int], predicate: Callable[[], object], timeout_s: float = 15.0) -> None:
+async def wait_for(pilot: Pilot[int], predicate: Callable[[], object], patience_s: float = PATIENCE_S) -> None:
     """Let the application run until this is true; `pilot.pause` alone may return too early."""
-    end_s = time.monotonic() + timeout_s
+    patience = Patience(patience_s)
     while not predicate():
-        assert time.monotonic() < end_s, "it did not happen in time"
+        assert patience.left(), "it did not happen; on the screen is\n" + shown(pilot.app)
         await asyncio.sleep(0.01)
         await pilot.pause()
 
 
+async def sees(world: World, pilot: Pilot[int], *texts: str) -> None:
+    """Wait until all of this is on the screen."""
+    await wait_for(pilot, lambda: all(text in world.shown() for text in texts))
+
+
 async def started(world: World, pilot: Pilot[int]) -> None:
     """The model is loaded."""
-    await wait_for(pilot, lambda: world.screen.loaded.ready is not None and not world.screen.loaded.loading)
+    await wait_for(pilot, lambda: world.screen.loaded.ready is not None and not world.screen.loaded.loading and not world.drawing)
 
 
 async def ask(world: World, pilot: Pilot[int], text: str) -> None:
@@ -195,7 +251,10 @@ async def ask(world: World, pilot: Pilot[int], text: str) -> None:
     count = len(world.requests)
     world.screen.prompt.put(text)
     await pilot.press("enter")
-    await wait_for(pilot, lambda: len(world.requests) > count and not world.screen.situation.generating)
+    await wait_for(pilot, lambda: len(world.requests) > count and world.rests)
 
 
-__all__ = ["BIG", "SHORT", "SMALL", "TINY", "TRACES", "Machine", "World", "ask", "load_trace", "scripted", "started", "wait_for"]
+__all__ = [
+    "BIG", "SHORT", "SMALL", "TINY", "TRACES",
+    "Held", "Machine", "World", "ask", "held", "load_trace", "scripted", "sees", "started", "wait_for",
+]  # fmt: skip
