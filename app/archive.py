@@ -96,11 +96,12 @@ class Archive(Database):
         if not wanted.strip():
             if with_turns:
                 return with_turns[0]
-            raise EngineError("There is no saved chat yet.", "Start without --continue.", kind="unknown_name")
+            raise EngineError("There is no saved chat yet.", "Ask something: chats are saved by themselves.", kind="unknown_name")
         found = [chat for chat in listed if wanted.strip().isdecimal() and chat.number == int(wanted)]
         found = found or [chat for chat in listed if wanted.strip().casefold() in chat.name.casefold()]
         if not found:
-            raise EngineError(f"There is no saved chat {wanted!r}.", "/chats in the program lists them.", kind="unknown_name")
+            what = f"the number {wanted.strip()}" if wanted.strip().isdecimal() else f"{wanted.strip()!r} in its title"
+            raise EngineError(f"There is no saved chat with {what}.", _others(with_turns), kind="unknown_name")
         return found[0]
 
     def unsent(self) -> int | None:
@@ -129,3 +130,11 @@ def excerpt(text: str, wanted: str) -> str:
     at = max(0, text.casefold().find(wanted.casefold()))
     start = max(0, at - BEFORE)
     return ("…" if start else "") + one_line(text[start : start + 2 * LONGEST], LONGEST)
+
+
+def _others(chats: list[Listed]) -> str:
+    """A hint that names the newest chats."""
+    if not chats:
+        return "Nothing was saved yet: ask something, chats are saved by themselves."
+    newest = ", ".join(f"{chat.number} ({one_line(chat.name, 30)})" for chat in chats[:3])
+    return f"^O lists them all. The newest: {newest}."

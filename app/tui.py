@@ -11,10 +11,12 @@ from typing import ClassVar
 
 from textual.app import App, SystemCommand
 from textual.binding import BindingType
+from textual.events import Event, Key, Paste
 from textual.screen import Screen
 
 from app.chat import ChatOptions
 from app.commands import COMMANDS, bindings, key_label, keys_of
+from app.keys import InOrder
 from app.screens.ask import AskScreen
 from app.screens.chat import ChatScreen
 from app.surroundings import Surroundings
@@ -49,6 +51,17 @@ class SpecChat(App[int]):
         self.rebound = self.config.keys  # keys of the person's own, by command
         self.set_keymap(dict(self.rebound))
         self.chat_screen = ChatScreen(self.client, options, surroundings)
+        self.typed = InOrder(self, super().on_event)
+
+    def on_mount(self) -> None:
+        self.run_worker(self.typed.run(), group="keys")
+
+    async def on_event(self, event: Event) -> None:
+        """Keys in their order."""
+        if isinstance(event, Key | Paste) and not event.is_forwarded:
+            self.typed.put(event)
+        else:
+            await super().on_event(event)
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Colours of our own, for dark and for light themes."""
@@ -92,6 +105,6 @@ def run_chat(options: ChatOptions, client: Client | None = None, surroundings: S
         code = app.run(mouse=app.config.get("screen.mouse") is not False)
     finally:
         app.client.close(2.0)
-    if app.chat_screen.chat.number and not app.chat_screen.surroundings.demo:
+    if app.chat_screen.chat.number and app.chat_screen.chat.root.items and not app.chat_screen.surroundings.demo:
         print(f"`specchat --chat {app.chat_screen.chat.number}` opens this chat again.", file=sys.stderr)
     return app.return_code or code or 0

@@ -15,6 +15,7 @@ from engine.errors import EngineError
 from engine.words import counted
 
 LONGEST_TITLE = 200
+EMPTY = "This chat is empty: nothing was sent in it yet. ^O lists the others."
 
 
 class ChatHistory(ChatTree):
@@ -39,6 +40,8 @@ class ChatHistory(ChatTree):
             if self.options.resume is not None:
                 await self.open_chat(store.find(self.options.resume).key)
                 self.chat.insist()
+                if not self.chat.root.items:
+                    self.toast("Nothing was sent in this chat yet: only its unsent text was kept." if self.chat.draft else EMPTY)
             elif interrupted:
                 await self.open_chat(interrupted[0])
                 self.toast("The last time the program ended in the middle of a reply. ^N begins a new chat.")

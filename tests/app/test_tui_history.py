@@ -55,7 +55,7 @@ async def test_a_chat_is_saved_and_opens_again(tmp_path: Path) -> None:
         await started(first, pilot)
         await ask(first, pilot, "count")
         await pilot.press("ctrl+r")
-        await wait_for(pilot, lambda: len(first.requests) == 2 and not first.screen.situation.generating)
+        await wait_for(pilot, lambda: len(first.requests) == 2 and first.rests)
         await ask(first, pilot, "go on")
         before = first.shown().split("\n")[1:-4]
     assert [chat.markdown() for chat in saved(tmp_path)] == [first.screen.chat.markdown()]
@@ -186,10 +186,36 @@ async def test_open_by_number_title_or_not_at_all(tmp_path: Path) -> None:
         async with app.app.run_test() as pilot:
             await started(app, pilot)
             await wait_for(pilot, lambda app=app, asked=asked: app.asked == asked)
-    app = world(tmp_path, resume="glaciers")
+    for resume, what in (("glaciers", "'glaciers' in its title"), ("77", "the number 77")):
+        app = world(tmp_path, resume=resume)
+        async with app.app.run_test() as pilot:
+            await started(app, pilot)
+            await wait_for(pilot, lambda app=app, what=what: app.panels and f"There is no saved chat with {what}." in app.panels[0].plain)
+            assert "^O lists them all. The newest: 2 (about snow), 1 (about rivers)." in app.panels[0].plain
+            assert app.screen.focused is app.screen.prompt
+
+
+@pytest.mark.parametrize(("resume", "said"), [("", "There is no saved chat yet."), ("3", "Nothing was saved yet: ask something")])
+async def test_nothing_to_open(tmp_path: Path, resume: str, said: str) -> None:
+    app = world(tmp_path, resume=resume)
     async with app.app.run_test() as pilot:
         await started(app, pilot)
-        await wait_for(pilot, lambda: app.panels and "There is no saved chat 'glaciers'." in app.panels[0].plain)
+        await wait_for(pilot, lambda: app.panels and said in app.panels[0].plain)
+
+
+async def test_an_empty_chat_says_so(tmp_path: Path) -> None:
+    """It was saved for its unsent text, or for nothing; opening it by its number is no riddle."""
+    first = world(tmp_path)
+    async with first.app.run_test() as pilot:
+        await started(first, pilot)
+        first.screen.prompt.put("half a question")
+        first.screen.keep_draft(now=True)
+        await wait_for(pilot, lambda: first.screen.saver.numbers)
+    app = world(tmp_path, resume="1")
+    async with app.app.run_test(notifications=True) as pilot:
+        await started(app, pilot)
+        await wait_for(pilot, lambda: any("only its unsent text was kept" in toast for toast in app.toasts))
+        assert app.screen.prompt.text == "half a question"
 
 
 async def test_the_command_line_goes_over_saved_settings(tmp_path: Path) -> None:
@@ -294,7 +320,7 @@ async def test_a_question_without_an_answer_says_so(tmp_path: Path) -> None:
         await started(app, pilot)
         await wait_for(pilot, lambda: "no answer yet · ^R answers" in app.shown())
         await pilot.press("ctrl+r")
-        await wait_for(pilot, lambda: app.requests and not app.screen.situation.generating)
+        await wait_for(pilot, lambda: app.requests and app.rests)
         await wait_for(pilot, lambda: "Because." in app.shown() and "no answer yet" not in app.shown())
 
 
