@@ -33,6 +33,7 @@ class DemoWorld(World):
     def __init__(self, speed: float | None = None) -> None:
         options, self.client, self.machine = demo(speed)  # type: ignore[assignment]
         self.app = SpecChat(options, self.client, self.machine)
+        self.watch()
 
 
 def test_the_recording_is_small_whole_and_the_same_with_every_drafter() -> None:
@@ -65,7 +66,7 @@ async def test_a_first_minute(size: tuple[int, int], home: Path) -> None:
         await wait_for(pilot, lambda: "Enter asks: Write a Python function" in world.shown())
         assert "DEMO" in world.shown().split("\n")[0]
         await pilot.press("enter")
-        await wait_for(pilot, lambda: world.screen.chat.last is not None and not world.screen.situation.generating)
+        await wait_for(pilot, lambda: world.screen.chat.last is not None and world.rests)
         assert world.screen.chat.last is not None
         assert "def " in world.screen.chat.last.text
         await wait_for(pilot, lambda: "Enter asks: Add type hints" in world.shown())
@@ -107,6 +108,12 @@ async def test_a_race_on_an_unknown_question_plays_one_text_in_all_lanes() -> No
         await wait_for(pilot, lambda: isinstance(world.app.screen, CompareScreen))
         await pilot.press("enter")
         await wait_for(pilot, lambda: "All three texts are identical" in world.shown())
+        assert "DEMO: This is a recording and knows no answer to that" in world.shown()
+        world.app.screen.prompt.put(world.machine.suggestions[0])  # type: ignore[attr-defined]
+        await pilot.press("enter")
+        await ran(world, pilot)
+        assert "All three texts are identical" in world.shown()
+        assert "knows no answer" not in world.shown()
 
 
 async def test_nothing_is_kept_and_nothing_is_touched(home: Path) -> None:
