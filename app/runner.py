@@ -54,7 +54,8 @@ class Runner:
         self.error: EngineError | None = None
         self._kind, self._demo = kind, demo
         self._interrupt = Interrupt()
-        self._driver = Driver(client, self._interrupt)
+        self.notes: dict[str, None] = {}  # what the engine has said meanwhile, each once, in order
+        self._driver = Driver(client, self._interrupt, lambda text: self.notes.setdefault(text))
         self._thread = threading.Thread(target=self._run, name=f"specchat-{kind}", daemon=True)
 
     def start(self) -> None:

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from queue import Empty
+from textwrap import shorten
 
 from engine.catalog.specs import NONE, ModelSpec
 from engine.client import Outbox, Queue, Stopper, ThreadClient
@@ -157,7 +158,12 @@ class _Player:
         if take is None:
             asked = self._instead.setdefault(asked, trace.prompts[len(self._instead) % len(trace.prompts)])
             take = trace.take(asked, self._now.drafter)
-            self._out.put(Notice(f"This is a recording and knows no answer to that: it plays the one to “{asked}”.", command.reply))
+            self._out.put(
+                Notice(
+                    f"This is a recording and knows no answer to that: it plays the one to “{shorten(asked, 70, placeholder='…')}”.",
+                    command.reply,
+                )
+            )
         assert take is not None
         return asked, take.timed if command.max_tokens is None else first(take.timed, command.max_tokens)
 

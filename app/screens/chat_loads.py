@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from app.screens.chat_saving import SaveFlow
 from app.screens.failures import SHORT_CONTEXT, load_panel
@@ -16,6 +17,10 @@ from engine.protocol import Failed, Load, LoadOptions, Ready, SwapDrafter
 
 class LoadFlow(SaveFlow):
     """From a wish to a loaded model, or to a panel that says why not."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._notes_said: set[tuple[str, str, str]] = set()  # target, drafter, text
 
     failed_load: Load | SwapDrafter | None = None  # what the last failure panel is about
 
@@ -87,7 +92,9 @@ class LoadFlow(SaveFlow):
             return
         self.meter.loaded(event, same_target=isinstance(command, SwapDrafter) and before is not None)
         for text in event.notes:
-            await self.note(text)
+            if (said := (event.target, event.drafter, text)) not in self._notes_said:  # not again at each swap back and forth
+                self._notes_said.add(said)
+                await self.note(text)
         if isinstance(command, SwapDrafter):
             await self.note(f"Drafter: {in_use(event.drafter, event.method)}")
         if self.loaded.target is not None:

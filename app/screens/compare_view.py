@@ -148,6 +148,7 @@ class CompareView(PlaceScreen[Winner | None]):
         runner = self.runner
         if runner is None:
             return ["Enter runs the lanes one after the other: same prompt, same settings, so all texts must be the same."]
+        replaced = [f"DEMO: {text}" for text in runner.notes if "recording" in text][:1] if self.ground.demo else []
         if self.running:
             if runner.stopping:
                 return ["Stopping…"]
@@ -155,14 +156,14 @@ class CompareView(PlaceScreen[Winner | None]):
             what = (
                 "only numbers are drawn" if self.grade == "timed" else "numbers marked live: drawing the text costs some speed, b measures"
             )
-            return [*([same] if same else []), f"Lanes run one after the other; {what}."]
+            return [*replaced, *([same] if same else []), f"Lanes run one after the other; {what}."]
         if self.played_s is not None:
             return [f"Replay, {time.monotonic() - self.played_s:.1f} s: the lanes ran one after the other, here they start together."]
         if runner.error is not None:
             return [f"! {runner.error.message}", runner.error.hint]
         assert runner.report is not None
         failed = [f"! {lane.title}: {lane.error}" for lane in self.lanes if lane.error]
-        return [runner.report["agreement"]["text"], *failed, self._verdict()]
+        return [*replaced, runner.report["agreement"]["text"], *failed, self._verdict()]
 
     def _same_so_far(self) -> str:
         plain = [token for segment in self.lanes[0].segments for token in segment.token_ids]

@@ -119,7 +119,7 @@ async def test_another_text_is_named() -> None:
 
 async def test_replay_shows_what_was_there_at_that_time() -> None:
     """The moments of the lanes are those of the recording; r plays them side by side and ends by itself."""
-    world = race_world(speed=1.0)
+    world = race_world(take(WHY, "none", step_s=0.12), speed=1.0)
     async with world.app.run_test(size=(120, 40)) as pilot:
         await raced(world, pilot)
         screen = compare(world)

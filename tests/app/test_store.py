@@ -166,7 +166,7 @@ def test_find_by_number_and_by_title(store: Store) -> None:
     assert store.find("").key == chats[2].key
     assert store.find("2").key == chats[1].key
     assert store.find("QUESTION 0").key == chats[0].key
-    with pytest.raises(EngineError, match="no saved chat '77'"):
+    with pytest.raises(EngineError, match="no saved chat with the number 77"):
         store.find("77")
 
 
