@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 
 WIDTHS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 65)  # rows: plain, what drafts of a chain need, then trees; 64 nodes and the root
-SLOTS = (256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152, 65536, 98304, 131072)
+SLOTS = tuple(512 << i for i in range(10))  # each needs passes of its own, so there are few over a long text
 
 
 def width(rows: int) -> int:
@@ -14,8 +14,7 @@ def width(rows: int) -> int:
 
 
 def slots(need: int, capacity: int) -> int:
-    """Slots that attention reads where `need` are filled, of `capacity`: at most half as many again, and few different numbers over a
-    long text, since each needs passes of its own."""
+    """Slots that attention reads where `need` are filled, of `capacity`."""
     return min(_least(SLOTS, need), capacity)
 
 

@@ -1,7 +1,7 @@
 """8-bit weights on a card: whole numbers in, whole numbers out, so that a row's sums are exact and the same at any number of rows.
 
-Each row of activations is split into two parts of 8 bits, x ≈ s · (high + low / 254), which together keep about fifteen bits; both go through
-one integer product (`torch._int_mm`), whose sums are exact in any order. Weights stay at one byte and are read once.
+Each row of activations is split into two parts of 8 bits, x ≈ s · (high + low / 254), which together keep about fifteen bits; both go
+through one integer product (`torch._int_mm`), whose sums are exact in any order. Weights stay at one byte and are read once.
 """
 
 from __future__ import annotations

@@ -19,11 +19,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from engine.cuda import attend as own
 from engine.cuda import buckets
 from engine.cuda.recorder import Outputs, Recorder, Run
 from engine.decoder.attention import depths
 from engine.decoder.kv import LayerSlots, SlotCache
-from engine.decoder.model import NOTHING, Model
+from engine.decoder.model import NOTHING, Attend, Model
 from engine.speculation.draft import Needs
 
 Slots = Callable[[int, int], int]  # slots that are needed, capacity -> slots that attention reads
@@ -35,7 +36,7 @@ class Key:
     """What a recorded pass is for."""
 
     width: int
-    slots: tuple[int, ...]  # read in each group of layers
+    slots: tuple[int, ...]  # read in each group of layers; () where attention finds the length itself
     tree: bool
     last: bool  # logits of one row only
     taps: tuple[int, ...]
@@ -55,12 +56,19 @@ class StaticRows:
     """See the module. `run` gives None where a pass must go the ordinary way: too many rows, or the device refused to record."""
 
     def __init__(
-        self, model: Model, cache: SlotCache, recorder: Recorder, width: Callable[[int], int] = buckets.width, slots: Slots = buckets.slots
+        self,
+        model: Model,
+        cache: SlotCache,
+        recorder: Recorder,
+        width: Callable[[int], int] = buckets.width,
+        slots: Slots | None = buckets.slots,
     ) -> None:
+        """`slots` None: attention by our own kernels (`engine.cuda.attend`), which find the length of the text themselves."""
         self.model, self.cache, self.recorder = model, cache, recorder
         self.trouble = ""  # why nothing is recorded any more
         self._width, self._slots = width, slots
         self._passes: dict[Key, Recorded] = {}
+        self._nbytes = 0  # of the recorder's memory, ours
         self._stores: tuple[Tensor, ...] = ()
 
     def run(self, tokens: Tensor, parents: tuple[int, ...], last: bool, needs: Needs = NOTHING) -> tuple[Tensor, Tensor | None] | None:
@@ -74,7 +82,8 @@ class StaticRows:
         if any(a is not b for a, b in zip(stores, self._stores, strict=True)) if self._stores else True:
             self.clear()  # recorded passes know the old addresses
             self._stores = stores
-        read = tuple(self._slots(cache.length - group.base + width, group.capacity) for group in cache.groups)
+        measure = self._slots
+        read = () if measure is None else tuple(measure(cache.length - g.base + width, g.capacity) for g in cache.groups)
         tree = parents != tuple(range(rows - 1))
         key = Key(width, read, tree, last, needs.taps, needs.final)
         numbers = self._numbers(tokens, parents, width, tree)
@@ -90,6 +99,8 @@ class StaticRows:
     def clear(self) -> None:
         """Forget all recorded passes."""
         self._passes.clear()
+        self.recorder.nbytes -= self._nbytes
+        self._nbytes = 0
 
     def __len__(self) -> int:
         """Recorded passes."""
@@ -122,6 +133,7 @@ class StaticRows:
         source = recorder.host(n)
         held = torch.zeros(n, dtype=torch.int64, device=recorder.device)
         recorder.upload(numbers, source, held)
+        before = recorder.nbytes
         try:
             recorded = Recorded(source, held, recorder.record(self.one_pass(key, held)))
         except (RuntimeError, NotImplementedError) as error:  # also: no memory for it
@@ -130,6 +142,7 @@ class StaticRows:
             self.clear()
             return None
         self._passes[key] = recorded
+        self._nbytes += recorder.nbytes - before
         return recorded
 
     def one_pass(self, key: Key, numbers: Tensor) -> Run:
@@ -142,20 +155,27 @@ class StaticRows:
         paths = numbers[2 * width + 1 + len(groups) :].view(width, width) if key.tree else None
         needs = Needs(key.taps, key.final)
         steps = torch.arange(width, device=numbers.device)
-        places = {group: torch.arange(read, device=numbers.device) for group, read in zip(groups, key.slots, strict=True)}
+        where = {group: i for i, group in enumerate(groups)}
+        places = [torch.arange(read, device=numbers.device) for read in key.slots]
+        scale, softcap = config.attention_scale, config.attention_softcap
 
         def run() -> Outputs:
-            seen = {group: _Seen(place, ats[i], positions, steps, paths, group.window) for i, (group, place) in enumerate(places.items())}
-            masks = {group: s.mask(model.weights.dtype) for group, s in seen.items()}
-            gathers = {group: s.order() for group, s in seen.items()}
+            spots = [at + steps for at in ats.unbind()]  # of the rows of this pass, in each group
 
             def write(slots: Tensor, kv: Tensor, group: LayerSlots) -> None:
-                slots.index_copy_(1, seen[group].own, kv.transpose(0, 1))
+                slots.index_copy_(1, spots[where[group]], kv.transpose(0, 1))
 
-            def attend(q: Tensor, slots: Tensor, group: LayerSlots) -> Tensor:
-                return _attend(q, slots, masks[group], gathers[group], config.attention_scale, config.attention_softcap)
+            return model.forward(tokens, positions, cache, attention(), last if key.last else slice(None), needs, write)
 
-            return model.forward(tokens, positions, cache, attend, last if key.last else slice(None), needs, write)
+        def attention() -> Attend:
+            depth = positions - positions[:1]
+            if not key.slots:
+                return lambda q, slots, group: own.attend(
+                    q, slots, ats[where[group] : where[group] + 1], depth, paths, group.window, scale, softcap
+                )
+            seen = [_Seen(place, at, positions, paths, g.window) for place, at, g in zip(places, ats.unbind(), groups, strict=True)]
+            masks, orders = [s.mask(model.weights.dtype) for s in seen], [s.order() for s in seen]
+            return lambda q, slots, group: _attend(q, slots, masks[where[group]], orders[where[group]], scale, softcap)
 
         return run
 
@@ -163,9 +183,8 @@ class StaticRows:
 class _Seen:
     """For layers of one window: which of their slots each row sees, as tensors on the device."""
 
-    def __init__(self, place: Tensor, at: Tensor, positions: Tensor, steps: Tensor, paths: Tensor | None, window: int | None) -> None:
+    def __init__(self, place: Tensor, at: Tensor, positions: Tensor, paths: Tensor | None, window: int | None) -> None:
         self._place, self._at, self._positions, self._paths, self._window = place, at, positions, paths, window
-        self.own = at + steps  # (W,) slots of the rows of this pass
 
     def mask(self, dtype: torch.dtype) -> Tensor:
         """Additive (W, 1, 1, S), by the order of each row's text."""

@@ -13,7 +13,7 @@ from dataclasses import asdict, replace
 
 import torch
 
-from engine.cuda import buckets, notebook, products
+from engine.cuda import attend, buckets, notebook, products
 from engine.cuda.products import Planned, Survey, Table
 from engine.cuda.recorder import CudaRecorder, EagerRecorder, Recorder
 from engine.cuda.rows import StaticRows
@@ -22,7 +22,7 @@ from engine.decoder.target import CHUNK, LeanTarget
 from engine.decoder.weights import LayerWeights, Weights
 
 ROWS = 16  # rows whose bits are compared
-START = 57  # tokens before them: the rows then cross the end of a stretch of 64 slots
+STARTS = (57, 250, 505)  # tokens before them: the rows then cross stretches of 64 slots, parts of the text, sizes of a read
 TREE = (0, 0, 1, 1, 3, 2, 5, 5, 4)
 log = logging.getLogger(__name__)
 
@@ -53,10 +53,15 @@ def ready(weights: Weights, context: int, exactly: bool, recorder: Recorder) -> 
         weights = invariant(weights, recorder)
     target = LeanTarget(weights, context)
     target.cache.fill(CHUNK)
-    target.static = StaticRows(target.model, target.cache, recorder)
+    target.static = _static(target, recorder)
     if exactly and all(linear.row_invariant for linear in _linears(weights)):
         target.exact = _proven(target)
     return target
+
+
+def _static(target: LeanTarget, recorder: Recorder) -> StaticRows:
+    own = attend.possible(target.device, target.model.weights.dtype)
+    return StaticRows(target.model, target.cache, recorder, slots=None if own else buckets.slots)
 
 
 # --- products ---------------------------------------------------------------------------------------------------------
@@ -117,28 +122,32 @@ def _proven(target: LeanTarget) -> bool:
 
 def rows_agree(target: LeanTarget) -> bool:
     """Whether each row of chains and of a tree has the bits that it has alone. Tries it on the model, run but not captured."""
-    static, vocab = target.static, target.vocab_size
+    static = target.static
     assert static is not None
-    target.static = StaticRows(target.model, target.cache, EagerRecorder(target.device))
+    target.static = _static(target, EagerRecorder(target.device))
     try:
-        made = torch.Generator().manual_seed(3)
-        ids = torch.randint(vocab, (START + ROWS,), generator=made)
-        target.truncate(0)
-        target.prefill(ids[:START].tolist())
-        alone = []
-        for row in range(ROWS):
-            alone.append(target.verify(ids[START + row : START + row + 1], ())[0])
-            target.keep((0,))
-        target.truncate(START)
-        for width in range(2, ROWS + 1):
-            logits = target.verify(ids[START : START + width], tuple(range(width - 1)))
-            if not all(torch.equal(logits[row], alone[row]) for row in range(width)):
-                log.info("rows of a chain of %s differ from single ones", width)
-                return False
-        return _tree_agrees(target, ids[START : START + len(TREE) + 1])
+        return all(_agrees_at(target, start) for start in STARTS if start + ROWS < target.context)
     finally:
         target.truncate(0)
         target.static = static
+
+
+def _agrees_at(target: LeanTarget, start: int) -> bool:
+    made = torch.Generator().manual_seed(start)
+    ids = torch.randint(target.vocab_size, (start + ROWS,), generator=made)
+    target.truncate(0)
+    target.prefill(ids[:start].tolist())
+    alone = []
+    for row in range(ROWS):
+        alone.append(target.verify(ids[start + row : start + row + 1], ())[0])
+        target.keep((0,))
+    target.truncate(start)
+    for width in range(2, ROWS + 1):
+        logits = target.verify(ids[start : start + width], tuple(range(width - 1)))
+        if not all(torch.equal(logits[row], alone[row]) for row in range(width)):
+            log.info("rows of a chain of %s behind %s tokens differ from single ones", width, start)
+            return False
+    return _tree_agrees(target, ids[start : start + len(TREE) + 1])
 
 
 def _tree_agrees(target: LeanTarget, tokens: torch.Tensor) -> bool:

@@ -169,7 +169,7 @@ def test_a_device_that_refuses_goes_the_ordinary_way() -> None:
 
 def test_buckets() -> None:
     assert [buckets.width(n) for n in (1, 5, 7, 9, 65, 80)] == [1, 5, 8, 12, 65, 80]
-    assert buckets.slots(100, 4000) == 256
+    assert buckets.slots(100, 4000) == 512
     assert buckets.slots(3000, 3072) == 3072
     assert buckets.slots(3000, 3008) == 3008
-    assert all(buckets.slots(n, 1 << 20) <= max(256, 1.5 * n) for n in range(1, 131072, 97))
+    assert all(n <= buckets.slots(n, 1 << 20) <= max(512, 2 * n) for n in range(1, 131072, 97))
