@@ -27,8 +27,13 @@ class Detokenizer:
         self._first = self._start(max(0, self._read - CONTEXT))
         self._held: list[Segment] = []  # whole pieces that may begin a stop string
         self._pending: list[tuple[Origin, int, int]] = []  # class of each id of a piece that is not whole yet
-        self.text = ""  # released so far
+        self._released: list[str] = []
         self.stopped = False  # a stop string was found
+
+    @property
+    def text(self) -> str:
+        """Released so far."""
+        return "".join(self._released)
 
     def _start(self, first: int) -> int:
         """The context must not begin inside a character: a decoder may take all bytes behind it for rubbish then."""
@@ -89,7 +94,7 @@ class Detokenizer:
 
     def _release(self, count: int) -> list[Segment]:
         out, self._held = self._held[:count], self._held[count:]
-        self.text += "".join(s.text for s in out)
+        self._released += [s.text for s in out]
         return out
 
     def _cut(self, at: int) -> list[Segment]:

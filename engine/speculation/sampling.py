@@ -57,12 +57,17 @@ class Picker:
     def __init__(self, filters: Filters, seed: int, seen: Sequence[int] = ()) -> None:
         self.filters = filters
         self.seed = seed
-        self.seen: set[int] = set(seen)  # ids of prompt and reply, for the repetition penalty
+        self.seen: set[int] = set()  # ids of prompt and reply, for the repetition penalty
+        self._columns: dict[tuple[int, torch.device], Columns] = {}  # … as columns of logits, by their number and place
+        self._new: list[int] = []  # each of them once, in the order they came
+        self.see(seen)
 
     def see(self, tokens: Sequence[int]) -> None:
         """Committed tokens: they count for the repetition penalty from now on."""
         if self.filters.repeat_penalty != 1.0:
-            self.seen.update(tokens)
+            fresh = [token for token in dict.fromkeys(tokens) if token not in self.seen]
+            self.seen.update(fresh)
+            self._new += fresh
 
     def pick(self, logits: Tensor, rows: Sequence[Row], stream: int = noise.PICK) -> list[int]:
         """logits (M, V), one `Row` each -> M token ids."""
@@ -182,7 +187,10 @@ class Picker:
             return logits
         logits = logits.clone()
         vocab_size = logits.shape[-1]  # a drafter's may be smaller than the target's, whose ids these are
-        common = torch.tensor(sorted(i for i in self.seen if i < vocab_size), device=logits.device, dtype=torch.int64)
+        key = vocab_size, logits.device
+        if key not in self._columns:
+            self._columns[key] = Columns(*key)
+        common = self._columns[key].of(self._new)
         values = logits[:, common]
         logits[:, common] = torch.where(values > 0, values / penalty, values * penalty)
         for r, row in enumerate(rows):
@@ -190,6 +198,28 @@ class Picker:
             values = logits[r, extra]
             logits[r, extra] = torch.where(values > 0, values / penalty, values * penalty)
         return logits
+
+
+class Columns:
+    """Ids below a limit as a tensor on a device that grows with them: no step does again what an earlier one did."""
+
+    def __init__(self, limit: int, device: torch.device) -> None:
+        self._limit, self._taken, self._count = limit, 0, 0
+        self._store = torch.empty(256, dtype=torch.int64, device=device)
+
+    def of(self, ids: list[int]) -> Tensor:
+        """(n,) of `ids`, which only ever grow at their end."""
+        fresh = [i for i in ids[self._taken :] if i < self._limit]
+        self._taken = len(ids)
+        if fresh:
+            end = self._count + len(fresh)
+            if end > len(self._store):
+                larger = self._store.new_empty(2 * end)
+                larger[: self._count] = self._store[: self._count]
+                self._store = larger
+            self._store[self._count : end] = torch.tensor(fresh, dtype=torch.int64)
+            self._count = end
+        return self._store[: self._count]
 
 
 def _lowest(values: np.ndarray, ids: np.ndarray, count: int) -> np.ndarray:

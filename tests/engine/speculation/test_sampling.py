@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
+import sys
 
 import numpy as np
 import pytest
@@ -250,3 +252,41 @@ def test_masked_ids_are_no_error_and_never_picked(filters: Filters) -> None:
     law = Picker(filters, 1).laws(logits, ROW)[0]
     assert law.sum().item() == pytest.approx(1.0)
     assert law[[i for i in range(1000) if i not in (5, 600)]].sum() == 0
+
+
+def test_the_penalty_looks_only_once_at_what_was_seen() -> None:
+    """The same numbers as with the whole set at each pick, for vocabularies of two sizes; and no more work behind a long text."""
+    rng = random.Random(3)
+    picker = Picker(Filters(repeat_penalty=1.3), 0, [5, 5, 7])
+    seen = {5, 7}
+    lines: list[int] = []
+    for _ in range(40):
+        new = [rng.randrange(3000) for _ in range(rng.randrange(30))]
+        picker.see(new)
+        seen.update(new)
+        for vocab_size in (2000, 3000):
+            logits = torch.randn(2, vocab_size, generator=torch.Generator().manual_seed(len(seen)))
+            path = (rng.randrange(2000), 7)
+            expected = logits.clone()
+            for row, ids in enumerate((seen, seen | set(path))):
+                for i in ids:
+                    if i < vocab_size:
+                        expected[row, i] *= 1.3 if logits[row, i] <= 0 else 1 / 1.3
+            found = picker.pick(logits, [Row(0), Row(1, path)])
+            assert torch.allclose(picker._penalised(logits, [Row(0), Row(1, path)]), expected)
+            assert found == expected.argmax(-1).tolist()
+        count = 0
+
+        def trace(*_: object) -> object:
+            nonlocal count
+            count += 1
+            return trace
+
+        picker.see([1, 2])
+        seen |= {1, 2}
+        sys.settrace(trace)  # type: ignore[arg-type]
+        picker.pick(logits[:1], [Row(0)])
+        sys.settrace(None)
+        lines.append(count)
+    assert len(seen) > 500
+    assert max(lines) < 100, lines
