@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -88,15 +89,23 @@ def pack(weight: Tensor, layout: str, dtype: torch.dtype) -> Packed:
     return Packed(layout, (n, k), {"weight": halves.reshape(wide, deep // 2), "absmax": scales.reshape(wide, deep // NF4_BLOCK)})
 
 
-def join(parts: list[Packed]) -> Packed:
-    """Stack packed row blocks. In tiles every block but the last must have a multiple of 16 rows."""
-    if len(parts) == 1:
-        return parts[0]
-    first = parts[0]
-    assert all(p.layout == first.layout and p.shape[1] == first.shape[1] for p in parts)
-    assert not first.layout.endswith("_tiles") or all(p.shape[0] % TILE == 0 for p in parts[:-1])
-    tensors = {name: torch.cat([p.tensors[name] for p in parts]) for name in first.tensors}
-    return Packed(first.layout, (sum(p.shape[0] for p in parts), first.shape[1]), tensors)
+def join(parts: Iterable[Packed], rows: int) -> Packed:
+    """Stack packed row blocks that have `rows` rows together. Each is copied as it comes, so only one stands beside the whole. In tiles
+    every block but the last must have a multiple of 16 rows."""
+    whole: dict[str, Tensor] = {}
+    layout, k, done, at = "", 0, 0, 0
+    for part in parts:
+        assert not part.layout.endswith("_tiles") or done % TILE == 0
+        layout, k, size = part.layout, part.shape[1], 0
+        for name, tensor in part.tensors.items():
+            if name not in whole:
+                most = rows + (-rows % TILE if layout.endswith("_tiles") else 0)
+                whole[name] = torch.empty((most, *tensor.shape[1:]), dtype=tensor.dtype, device=tensor.device)
+            size = len(tensor)
+            whole[name][at : at + size] = tensor
+        done, at = done + part.shape[0], at + size
+    assert done == rows
+    return Packed(layout, (rows, k), whole)
 
 
 def _tiles(values: Tensor) -> Tensor:

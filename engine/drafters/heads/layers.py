@@ -14,7 +14,7 @@ from torch import Tensor
 
 from engine.decoder import linear
 from engine.decoder.front import Gate, RmsNorm
-from engine.decoder.linear import Linear
+from engine.decoder.linear import Linear, Packed
 from engine.decoder.rope import rotate_
 from engine.drafters.heads.specs import HeadSpec
 from engine.errors import EngineError
@@ -60,15 +60,17 @@ class Maker:
         blocks = [part for weight in weights for part in weight.split(step)]
         if any(block.shape[0] % linear.TILE for block in blocks[:-1]):
             blocks = [torch.cat(weights)]
-        packed = []
-        for block in blocks:
-            if self._cancelled is not None and self._cancelled():
-                raise EngineError("Loading was stopped.", kind="cancelled")
-            packed.append(linear.pack(block, layout, self.dtype))
-            self._done += block.numel()
-            if self._progress is not None:
-                self._progress("Packing draft heads", self._done, self._total)
-        return linear.build(linear.join(packed), bias, self.device, self.dtype)
+        whole = linear.join((self._pack(block, layout) for block in blocks), sum(block.shape[0] for block in blocks))
+        return linear.build(whole, bias, self.device, self.dtype)
+
+    def _pack(self, block: Tensor, layout: str) -> Packed:
+        if self._cancelled is not None and self._cancelled():
+            raise EngineError("Loading was stopped.", kind="cancelled")
+        packed = linear.pack(block, layout, self.dtype)
+        self._done += block.numel()
+        if self._progress is not None:
+            self._progress("Packing draft heads", self._done, self._total)
+        return packed
 
     def vector(self, name: str) -> Tensor:
         """A norm's weight."""

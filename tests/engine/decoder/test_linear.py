@@ -230,15 +230,16 @@ def test_dense_is_a_plain_product() -> None:
 def test_blocks_packed_apart_and_joined_are_the_whole(layout: str) -> None:
     weight = some(150, 128)
     whole = pack(weight, layout, BF16)
-    joined = join([pack(weight[a:b], layout, BF16) for a, b in ((0, 64), (64, 96), (96, 150))])
+    joined = join((pack(weight[a:b], layout, BF16) for a, b in ((0, 64), (64, 96), (96, 150))), 150)
     assert joined.shape == whole.shape == (150, 128)
     assert joined.layout == layout
     for name, tensor in whole.tensors.items():
         assert torch.equal(joined.tensors[name], tensor), name
-    assert join([whole]) is whole
+    with pytest.raises(AssertionError):
+        join([whole], 151)
     if layout.endswith("_tiles"):
         with pytest.raises(AssertionError):
-            join([pack(weight[:33], layout, BF16), pack(weight[33:], layout, BF16)])
+            join([pack(weight[:33], layout, BF16), pack(weight[33:], layout, BF16)], 150)
 
 
 @pytest.mark.parametrize("layout", ["dense", "int8", "nf4", "int8_tiles", "nf4_tiles"])
