@@ -29,6 +29,11 @@ def measure(target: Target, drafter: Drafter, control: Controller, begin: Callab
         control.measured_trees(_costs(target, TREE_WIDTHS, lambda row: row // 2))
 
 
+def curve(target: Target, widths: tuple[int, ...]) -> dict[int, float]:
+    """Seconds of a pass of a chain by its number of rows."""
+    return _costs(target, widths, lambda row: row, times=2)
+
+
 def _costs(target: Target, widths: tuple[int, ...], parent: Callable[[int], int], times: int = 1) -> dict[int, float]:
     """Seconds of a pass by its number of rows, the quickest of so many; row i + 1 hangs below row parent(i)."""
     costs: dict[int, float] = {}

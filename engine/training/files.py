@@ -27,7 +27,7 @@ def write(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(part, path)
+        part.replace(path)
     except OSError as error:
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
@@ -43,7 +43,9 @@ def cannot_write(path: Path, error: OSError) -> EngineError:
             kind="disk_full",
         )
     return EngineError(
-        f"{path} cannot be written ({error.strerror or error}).", "Choose another folder with --out, or make it writable.", kind="unwritable"
+        f"{path} cannot be written ({error.strerror or error}).",
+        "Choose another folder with --out, or make it writable.",
+        kind="unwritable",
     )
 
 

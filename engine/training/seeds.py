@@ -47,7 +47,7 @@ class Topic:
 def topics(part: Part = "train") -> tuple[Topic, ...]:
     """The bundled topics of one part."""
     if part == "train":
-        return tuple(Topic(*line.split("\t")) for line in _lines("topics.txt"))
+        return tuple(Topic(name, field) for name, field in (line.split("\t") for line in _lines("topics.txt")))
     rows = (line.split("\t") for line in _lines("held_out.txt"))
     return tuple(Topic(name, field, part) for name, field, where in rows if where == part)
 
@@ -79,7 +79,7 @@ def training(seed: int, own: Sequence[str] = ()) -> Iterator[Seed]:
 def held_out(part: Part, seed: int) -> tuple[Seed, ...]:
     """Prompts about topics that are never trained on, answered with the likeliest token."""
     rng = random.Random(seed)
-    found = []
+    found: list[Seed] = []
     for topic in topics(part):
         for text, _ in rng.sample(_tasks(topic.field), PER_HELD_OUT_TOPIC):
             found.append(Seed(len(found), text.replace("{topic}", topic.name), None, 0.0, HELD_OUT_TOKENS, part))

@@ -46,6 +46,8 @@ class Shared:
             own = None
         self._own = None if own is None else own.to(made.device)
         made.nbytes += 0 if self._own is None else self._own.nbytes
+        # of home-made Gumiho heads; the other families' own LM heads belong to single heads
+        self._lm_head = made.linear("lm_head") if spec.family == "gumiho" and spec.own_lm_head else None
 
     def embed(self, tokens: Tensor) -> Tensor:
         """(M,) -> (M, H) in the head's type."""
@@ -54,7 +56,9 @@ class Shared:
         return F.embedding(tokens.to(self._own.device), self._own).to(self._dtype)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """The target's LM head on (M, H) -> (M, V)."""
+        """The target's LM head on (M, H) -> (M, V), or the shortlist's."""
+        if self._lm_head is not None:
+            return self._lm_head(hidden.to(self._dtype)).float()
         return self._model.head(hidden.to(self._model.weights.dtype))
 
     def take(self, taps: Tensor) -> Tensor:
@@ -64,6 +68,13 @@ class Shared:
     def ids(self, tokens: list[int]) -> Tensor:
         """Token ids as a tensor."""
         return torch.tensor(tokens, device=self._device)
+
+
+def shortlist(spec: HeadSpec, made: Maker) -> Tensor | None:
+    """Target ids (draft vocabulary,) of the columns of a smaller LM head; None where they are the target's own. d2t holds offsets."""
+    if "d2t" not in made.tensors:
+        return None
+    return torch.arange(spec.draft_vocab) + made.tensors["d2t"].to(torch.int64)
 
 
 def same(a: Tensor, b: Tensor, rows: int = 4096) -> bool:

@@ -11,6 +11,7 @@ from torch import Tensor
 from engine.decoder.linear import DTYPES
 from engine.decoder.load import resolve_scheme
 from engine.decoder.target import LeanTarget, Target
+from engine.drafters.heads import headers, identity
 from engine.drafters.heads.base import Head, Shared
 from engine.drafters.heads.drafter import HeadsDrafter
 from engine.drafters.heads.eagle import Eagle
@@ -87,6 +88,7 @@ def open_heads(
     family = method.removesuffix(CORRECTED)
     spec, tensors = load_head(path, facts_of(target.model.config, target_name), family, name)
     notes, choices = list(spec.notes), _own_tree(path)
+    notes += identity.compared(headers.config(path), target.model.weights, name, target_name)
     if choices is not None and spec.family not in FIXED:
         notes.append(f"The tree.json of {name} is not used: {spec.family} grows its trees by itself.")
     corrected = method != family

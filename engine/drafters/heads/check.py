@@ -70,16 +70,22 @@ def _reasons(spec: HeadSpec) -> list[str]:
     match spec.family:
         case "medusa":
             own = "own LM heads" if spec.own_lm_head else "the target's LM head"
-            return [f"{spec.n_heads} heads with {own}, each from the target's last hidden state alone."]
+            return [f"{spec.n_heads} heads with {own}{_shortlist(spec)}, each from the target's last hidden state alone."]
         case "hydra" | "hydra++":
             before = " behind a transformer layer that reads the whole text" if spec.family == "hydra++" else ""
-            return [f"{spec.n_heads} heads{before}" + (", each of which sees the drafted tokens before it." if spec.grounded else ".")]
+            return [
+                f"{spec.n_heads} heads{before}{_shortlist(spec)}"
+                + (", each of which sees the drafted tokens before it." if spec.grounded else ".")
+            ]
         case "gumiho":
             serial = f"{spec.layers} transformer layers draft {spec.serial} tokens one after the other"
-            return [f"{serial}, {spec.n_heads} heads the next ones at once."]
+            return [f"{serial}, {spec.n_heads} heads the next ones at once{_shortlist(spec)}."]
         case "eagle3":
-            small = f", over {spec.draft_vocab:,} of {spec.vocab:,} tokens" if spec.draft_vocab != spec.vocab else ""
-            return [f"One layer, from the inputs of target layers {', '.join(map(str, spec.tap_layers))}{small}."]
+            return [f"One layer, from the inputs of target layers {', '.join(map(str, spec.tap_layers))}{_shortlist(spec)}."]
         case _:
             both = "the same weights serve eagle1 (a fixed tree) and eagle2 (a growing one)"
             return [f"One layer, from the target's last hidden state; {both}."]
+
+
+def _shortlist(spec: HeadSpec) -> str:
+    return f", over {spec.draft_vocab:,} of {spec.vocab:,} tokens" if spec.draft_vocab != spec.vocab else ""

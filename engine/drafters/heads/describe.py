@@ -49,12 +49,13 @@ def describe(
 def _medusa(of: Family, config: Mapping[str, Any], shapes: Mapping[str, Shape], target: TargetFacts, folder: str) -> HeadSpec:
     n, layers = blocks.count(shapes, of, folder), blocks.layers(shapes, of, config)
     own = next((name for name in shapes if name.endswith(f".{layers}.weight")), None)
-    vocab = layout.at(shapes, own, folder)[0] if own is not None else target.vocab
+    rows = layout.at(shapes, own, folder)[0] if own is not None else target.vocab
+    vocab = _whole(rows, config, shapes, target)
     said = config.get("medusa_num_heads", n)
     notes = (f"The config of {folder} says {said} heads, its file holds {n}: all {n} are used.",) if said != n else ()
     hidden = layout.at(shapes, "0.0.linear.weight", folder)[0]
     return HeadSpec(
-        of, hidden, vocab, vocab, hidden, n_heads=n, head_layers=layers, own_lm_head=own is not None, notes=notes, **TREES[of]
+        of, hidden, vocab, rows, hidden, n_heads=n, head_layers=layers, own_lm_head=own is not None, notes=notes, **TREES[of]
     )  # fmt: skip
 
 
@@ -62,10 +63,10 @@ def _hydra(of: Family, config: Mapping[str, Any], shapes: Mapping[str, Shape], t
     prefix = of == "hydra++"
     n, layers = blocks.count(shapes, of, folder), blocks.layers(shapes, of, config)
     first = layout.at(shapes, f"hydra_mlp.0.{int(prefix)}.linear.weight", folder)
-    vocab = layout.at(shapes, f"hydra_lm_head.0{'.1' if prefix else ''}.weight", folder)[0]
+    rows = layout.at(shapes, f"hydra_lm_head.0{'.1' if prefix else ''}.weight", folder)[0]
     spec = HeadSpec(
-        of, first[0], vocab, vocab, first[0], n_heads=n, head_layers=layers, own_lm_head=True, grounded=first[1] != first[0],
-        hidden_offset=int(config.get("hidden_state_offset", 0)), **TREES[of],
+        of, first[0], _whole(rows, config, shapes, target), rows, first[0], n_heads=n, head_layers=layers, own_lm_head=True,
+        grounded=first[1] != first[0], hidden_offset=int(config.get("hidden_state_offset", 0)), **TREES[of],
     )  # fmt: skip
     if not prefix:
         return spec
@@ -77,8 +78,15 @@ def _hydra(of: Family, config: Mapping[str, Any], shapes: Mapping[str, Shape], t
 
 def _eagle(of: Family, config: Mapping[str, Any], shapes: Mapping[str, Shape], target: TargetFacts, folder: str) -> HeadSpec:
     """EAGLE-1/2 and Gumiho: embedding, fc, transformer layers; Gumiho's parallel heads behind them."""
-    hidden, vocab = layout.at(shapes, "fc.weight", folder)[0], layout.at(shapes, "embed_tokens.weight", folder)[0]
-    spec = HeadSpec(of, hidden, vocab, vocab, hidden, own_embedding=True, fc_bias="fc.bias" in shapes, **TREES[of])
+    hidden, own = layout.at(shapes, "fc.weight", folder)[0], "embed_tokens.weight" in shapes
+    if of == "gumiho" and "d2t" in shapes and not own:
+        vocab = _whole(0, config, shapes, target)  # made at home: the target's embedding serves as it is
+    else:
+        vocab, own = layout.at(shapes, "embed_tokens.weight", folder)[0], True
+    rows = shapes["lm_head.weight"][0] if of == "gumiho" and "lm_head.weight" in shapes else 0
+    spec = HeadSpec(
+        of, hidden, vocab, rows or vocab, hidden, own_embedding=own, own_lm_head=rows > 0, fc_bias="fc.bias" in shapes, **TREES[of]
+    )  # fmt: skip
     if of == "gumiho":
         n = blocks.count(shapes, of, folder)
         spec = replace(spec, n_heads=n, head_layers=blocks.layers(shapes, of, config), depth=n + spec.serial - 1)
@@ -86,6 +94,11 @@ def _eagle(of: Family, config: Mapping[str, Any], shapes: Mapping[str, Shape], t
             config = settings.published(hidden, shapes, target, folder)
     layers = 1 + max((int(m[1]) for name in shapes if (m := re.match(r"layers\.(\d+)\.", name))), default=0)
     return replace(settings.transformer(spec, config, shapes, folder), layers=layers)
+
+
+def _whole(rows: int, config: Mapping[str, Any], shapes: Mapping[str, Shape], target: TargetFacts) -> int:
+    """Tokens of the target, where an LM head has so many rows: fewer with a shortlist, whose table says which they are."""
+    return int(config.get("vocab_size") or target.vocab) if "d2t" in shapes else rows
 
 
 def _eagle3(of: Family, config: Mapping[str, Any], shapes: Mapping[str, Shape], target: TargetFacts, folder: str) -> HeadSpec:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from engine.drafters.heads import grow
-from engine.drafters.heads.base import Shared
+from engine.drafters.heads.base import Shared, shortlist
 from engine.drafters.heads.grow import Choose, Path, Tree
 from engine.drafters.heads.layers import DraftCache, Layer, Maker, Rotary, causal, masked
 from engine.drafters.heads.specs import HeadSpec
@@ -144,12 +144,10 @@ class Eagle(OverFeatures):
 
     def __init__(self, spec: HeadSpec, made: Maker, shared: Shared, choices: tuple[Path, ...], context: int) -> None:
         self._spec, self._shared = spec, shared
-        self.names: Tensor | None = None
+        self.names = shortlist(spec, made)
         if spec.family == "eagle3":
             features: Features = Tapped(spec, made, shared, context)
             self._norm, self._head = made.norm("norm", spec.rms_eps), made.linear("lm_head")
-            if "d2t" in made.tensors:  # offsets, not ids
-                self.names = torch.arange(spec.draft_vocab) + made.tensors["d2t"].to(torch.int64)
         else:
             features = Fused(spec, made, shared, context)
         super().__init__(features, made.nbytes)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from engine.drafters.heads.base import Shared
+from engine.drafters.heads.base import Shared, shortlist
 from engine.drafters.heads.eagle import Fused, OverFeatures
 from engine.drafters.heads.grow import Choose, Tree, among_best, candidates, spread
 from engine.drafters.heads.layers import Maker
@@ -20,13 +20,13 @@ from engine.drafters.heads.specs import HeadSpec
 class Gumiho(OverFeatures):
     """See `base.Head`."""
 
-    names: Tensor | None = None
     fixed = False
 
     def __init__(self, spec: HeadSpec, made: Maker, shared: Shared, context: int, corrected: bool = False) -> None:
         assert spec.serial == 2, "the published heads draft two tokens serially"
         assert min(spec.n_heads, spec.pruning, spec.mlp_top_k, spec.top_k) > 0
         self._spec, self._shared, self._corrected = spec, shared, corrected
+        self.names = shortlist(spec, made)
         features = Fused(spec, made, shared, context)
         self._blocks = [made.blocks([f"mlp.{m}.{j}" for j in range(spec.head_layers)]) for m in range(spec.n_heads)]
         super().__init__(features, made.nbytes)

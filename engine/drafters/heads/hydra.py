@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from engine.drafters.heads import grow
-from engine.drafters.heads.base import Shared
+from engine.drafters.heads.base import Shared, shortlist
 from engine.drafters.heads.grow import Choose, Path, Tree
 from engine.drafters.heads.layers import DraftCache, Layer, Maker, Rotary, causal
 from engine.drafters.heads.specs import HeadSpec
@@ -44,11 +44,11 @@ class Prefix:
 class Hydra:
     """See `base.Head`."""
 
-    names: Tensor | None = None
     fixed = True
 
     def __init__(self, spec: HeadSpec, made: Maker, shared: Shared, choices: tuple[Path, ...], context: int) -> None:
         self._shared, self._grounded = shared, spec.grounded
+        self.names = shortlist(spec, made)
         self._choices = grow.checked(choices, spec.n_heads)
         plus = spec.family == "hydra++"  # there every other index is a dropout
         self.prefix = Prefix(spec, made, context) if plus else None

@@ -2,7 +2,8 @@
 
 Published names: Gumiho `fc`, `layers.{0,1}`, `mlp.{m}.{j}.linear`; Hydra `hydra_mlp.{k}.{j}`, `hydra_lm_head.{k}`, and with a prefix
 layer (Hydra++) `prefix_embeding_layer` and odd indices j; Medusa `{i}.{j}.linear`, `{i}.{L}.weight`; EAGLE-1/2 `fc`, `layers.0`;
-EAGLE-3 `fc`, `midlayer`, `norm`, `lm_head`, `d2t`. Prefixes that trainers and exporters put in front are stripped. A name that is
+EAGLE-3 `fc`, `midlayer`, `norm`, `lm_head`, `d2t`. Home-made heads of the others may have a shortlist, too: LM heads with fewer rows
+(Gumiho's is `lm_head`) and `d2t` as in EAGLE-3. Prefixes that trainers and exporters put in front are stripped. A name that is
 neither used nor known to be of no use is an error.
 """
 
@@ -86,7 +87,8 @@ def expected(spec: HeadSpec) -> dict[str, Shape]:
             prefix = _layer(spec, "prefix_embeding_layer.layers.0", input_norm=True) | {"prefix_embeding_layer.norm.weight": (h,)}
             return prefix | _blocks(spec, "hydra_mlp.{k}.{j}", spread=2) | _lm_heads(spec, "hydra_lm_head.{k}.1", bias=True)
         case "gumiho":
-            return embedding | fc | _layers(spec) | _blocks(spec, "mlp.{k}.{j}", spread=1)
+            own = {"lm_head.weight": (spec.draft_vocab, h)} if spec.own_lm_head else {}
+            return embedding | fc | _layers(spec) | _blocks(spec, "mlp.{k}.{j}", spread=1) | own
         case "eagle1" | "eagle2":
             return embedding | fc | _layers(spec)
         case "eagle3":
@@ -98,7 +100,7 @@ def expected(spec: HeadSpec) -> dict[str, Shape]:
 def check(shapes: Mapping[str, Shape], spec: HeadSpec, folder: str) -> None:
     """Every expected tensor is there in its shape, and no other one. EngineError names those that are not."""
     want = expected(spec)
-    if spec.family == "eagle3" and (spec.draft_vocab != spec.vocab or "d2t" in shapes):
+    if spec.own_lm_head and (spec.draft_vocab != spec.vocab or (spec.family == "eagle3" and "d2t" in shapes)):
         want["d2t"] = (spec.draft_vocab,)
     lack, more = sorted(want.keys() - shapes.keys()), sorted(shapes.keys() - want.keys())
     if lack or more:
@@ -163,9 +165,9 @@ def _blocks(spec: HeadSpec, form: str, spread: int) -> dict[str, Shape]:
 def _lm_heads(spec: HeadSpec, form: str, *, bias: bool = False) -> dict[str, Shape]:
     found: dict[str, Shape] = {}
     for k in range(spec.n_heads):
-        found[form.format(k=k) + ".weight"] = (spec.vocab, spec.hidden)
+        found[form.format(k=k) + ".weight"] = (spec.draft_vocab, spec.hidden)
         if bias:
-            found[form.format(k=k) + ".bias"] = (spec.vocab,)
+            found[form.format(k=k) + ".bias"] = (spec.draft_vocab,)
     return found
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from engine.drafters.heads import grow
-from engine.drafters.heads.base import Shared
+from engine.drafters.heads.base import Shared, shortlist
 from engine.drafters.heads.grow import Choose, Path, Tree
 from engine.drafters.heads.layers import Maker
 from engine.drafters.heads.specs import HeadSpec
@@ -19,11 +19,11 @@ from engine.drafters.heads.specs import HeadSpec
 class Medusa:
     """See `base.Head`."""
 
-    names: Tensor | None = None
     fixed = True
 
     def __init__(self, spec: HeadSpec, made: Maker, shared: Shared, choices: tuple[Path, ...]) -> None:
         self._shared = shared
+        self.names = shortlist(spec, made)
         self._choices = grow.checked(choices, spec.n_heads)
         self._blocks = [made.blocks([f"{k}.{j}" for j in range(spec.head_layers)]) for k in range(spec.n_heads)]
         self._heads = [made.linear(f"{k}.{spec.head_layers}") for k in range(spec.n_heads)] if spec.own_lm_head else []
