@@ -15,11 +15,12 @@ from typing import Annotated, Any
 import typer
 
 from app.options import Options, with_options
+from app.train_options import LEFT_OUT, train
 
 UsageError: Any = typer.BadParameter.__mro__[1]
 ClickError: Any = typer.BadParameter.__mro__[2]  # the base of all parser errors, wherever Typer takes them from
 USAGE = 2
-COMMANDS = ("run", "bench", "compare", "pull", "rm", "models", "check", "doctor")
+COMMANDS = ("run", "bench", "compare", "pull", "rm", "models", "check", "train", "doctor")
 PROMPTS_HELP = "A JSONL file, or sets: mixed, code, reasoning, story, rewriting, questions, multilingual, all."
 JSON_FLAG = typer.Option("--json", help="Print one JSON object on stdout and nothing else.")
 
@@ -213,6 +214,7 @@ for _command in (
     rm,
     models,
     check,
+    with_options(train, leave_out=LEFT_OUT),
     doctor,
 ):
     cli.command()(_command)

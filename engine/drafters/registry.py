@@ -10,8 +10,9 @@ import torch
 
 from engine.catalog import bindings, catalog, hub, measured, stored
 from engine.catalog.specs import NGRAM, NONE, ModelSpec
+from engine.cuda.tune import lean
 from engine.decoder.load import load_weights
-from engine.decoder.target import LeanTarget, Target
+from engine.decoder.target import Target
 from engine.decoder.tokenizer import Tokenizer, difference, load_tokenizer
 from engine.drafters.bridged import METHODS, Pair
 from engine.drafters.heads.build import open_heads
@@ -82,7 +83,7 @@ def build(
     spec = stored.settled(spec)  # by a folder or a hub id: only its files say what it is
     if spec.kind == "heads":
         bindings.require(spec, beside.spec)
-        quant = options.draft_quant if options.draft_quant != "auto" else beside.quant
+        quant = options.draft_quant if options.draft_quant != "auto" else spec.quant or beside.quant
         place, target = stored.where(spec), beside.target
         drafter, scheme, told = open_heads(spec.name, place, method, target, quant, progress, cancelled, beside.spec.name)
         if device != beside.device:
@@ -117,7 +118,7 @@ def _model(
     if quant == "auto" and beside.quant != "nf4":  # beside a 4-bit target the drafter's own size decides
         quant = beside.quant
     weights = load_weights(path, device=device, quant=quant, head="auto", progress=progress, cancelled=cancelled, note=notes.append)
-    runner = LeanTarget(weights, min(beside.context, weights.config.max_position))
+    runner = lean(weights, min(beside.context, weights.config.max_position), exactly=False)
     if pair is None:
         return Built(ModelDrafter(spec.name, runner, beside.vocab_size), weights.scheme, tuple(notes))
     drafter = pair.drafts(method, runner, beside.temperature)

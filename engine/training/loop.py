@@ -21,6 +21,7 @@ from engine.training.network import Network
 from engine.training.optimiser import PEAK, Optimiser
 from engine.training.protocol import Judged, Learning, Progress
 from engine.training.shards import Store
+from engine.training.work import BEST, CHECKPOINT
 
 BATCH = 1536  # padded tokens of a step
 EPOCHS = 8  # when nobody says, and most of them when the time would allow more
@@ -61,7 +62,7 @@ class Loop:
 
     def __init__(self, network: Network, data: Data, taught: Taught, terms: Terms, folder: Path, emit: Callable[[Progress], None]) -> None:
         self._network, self._data, self._taught, self._terms, self._emit = network, data, taught, terms, emit
-        self._file, self._best = folder / "checkpoint.safetensors", folder / "best.safetensors"
+        self._file, self._best = folder / CHECKPOINT, folder / BEST
         self._optimiser = Optimiser(network, 1, terms.peak)
         self._per_epoch = len(self._order(0))
         self.progress = checkpoint.restore_state(self._file, network, self._optimiser) or checkpoint.Progress()

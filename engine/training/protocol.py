@@ -36,6 +36,7 @@ class Plan:
     lanes: int = 32  # replies that the target writes at once
     seed: int = 1
     resume: bool = False
+    again: bool = False  # with `resume`: the heads are trained anew, from the data that are there
     register: bool = True  # write an entry into the person's models.toml
 
 

@@ -63,7 +63,7 @@ class Run:
         weights = target.model.weights
         made_for = identity.describe(weights, plan.target.name)
         features = "bf16" if plan.features == "auto" else plan.features
-        precision = work.memory.fixed.get("precision") if plan.precision == "auto" and work.memory.fixed else None
+        precision = work.memory.fixed.get("precision") if plan.precision == "auto" and not plan.again else None
         precision = precision or choose_precision(plan.precision, target.device)
         rows = sizes.shortlist_size(plan.shortlist, target.vocab_size, target.device.type)
         spec = sizes.sized(plan.kind, target.model.config, plan.target.name, plan.heads, rows)

@@ -17,6 +17,8 @@ from engine.training import files
 from engine.training.protocol import HOURS, Plan
 
 FOLDER = "work"
+CHECKPOINT, BEST = "checkpoint.safetensors", "best.safetensors"
+FREE = ("kind", "heads", "shortlist", "precision")  # … but for heads that are trained again from the same data
 FIXED = ("kind", "heads", "shortlist", "prompts", "seed", "features", "precision", "target", "target_hash", "quant", "head")
 DATA_SHARE = 0.45  # of the time, when no number of tokens was given
 REST_SHARE = 0.07  # for writing and measuring at the end
@@ -31,7 +33,6 @@ class Memory:
     seconds: float = 0.0  # spent so far
     texts: list[int] = field(default_factory=list)  # numbers of the training texts, once they are complete
     ids: list[int] = field(default_factory=list)  # of the shortlist
-    lanes: int = 0
 
 
 class Work:
@@ -76,6 +77,8 @@ class Work:
             self.memory.fixed = now
             self.save()
             return
+        if self.plan.again:
+            self._restart({key: now[key] for key in FREE})
         for key in FIXED:
             if self.memory.fixed.get(key) != now[key]:
                 was = "others" if key == "prompts" else repr(self.memory.fixed.get(key))
@@ -84,6 +87,17 @@ class Work:
                     "Give the same options as then, or choose another --out.",
                     kind="wrong_target" if key == "target_hash" else "config",
                 )
+
+    def _restart(self, changed: dict[str, Any]) -> None:
+        """Forget the heads and keep the data; more of it is asked for only where a number of tokens was given."""
+        for name in (CHECKPOINT, BEST):
+            (self.folder / name).unlink(missing_ok=True)
+        memory = self.memory
+        memory.fixed |= changed
+        memory.ids, memory.seconds, self._begun = [], 0.0, monotonic()
+        if self.plan.tokens is not None:
+            memory.texts = []
+        self.save()
 
     @property
     def seconds(self) -> float:
