@@ -25,6 +25,7 @@ RESERVE = 500_000_000
 ROOM = 1_000_000_000  # more than this left over: fits; less: tight
 LIBRARIES = {"cuda": 700_000_000, "cpu": 400_000_000, "mps": 400_000_000}
 CHUNK = 512  # tokens of a prompt that go through at once
+PACKING = 64_000_000  # what a block of a matrix needs while it is made smaller
 ROWS = 16  # rows of logits in a verify, at most in the default setting
 ELSEWHERE = ("vision", "visual", "audio", "multi_modal", "mm_projector", "mtp.")  # parts that a text chat does not load
 Verdict = Literal["fits", "tight", "no"]
@@ -81,11 +82,11 @@ def estimate(path: Path, *, quant: str = "auto", head: str = "auto", context: in
 
 
 def _heads(heads: head_shape.HeadShape, quant: str, context: int, kind: str) -> Fit:
-    """Draft heads: all matrices in one scheme, an LM head of their own too. That one is packed last, and held twice for a moment."""
+    """Draft heads: all matrices in one scheme, an LM head of their own too."""
     wide = 4 if quant == "fp32" else 2
     weights = heads.body * BITS[quant] / 8 + (heads.embedding * wide if kind != "cpu" else 0)
     passing = wide * CHUNK * (4 * heads.hidden + 3 * heads.inner) + 4 * 3 * ROWS * heads.vocab
-    work = max(round(heads.lm_head * BITS[quant] / 8), passing) + LIBRARIES[kind]
+    work = max(PACKING, passing) + LIBRARIES[kind]
     per_token = wide * heads.kv_per_token
     return Fit(round(weights), per_token * context, work, context, per_token, quant)
 

@@ -6,14 +6,12 @@ is used. Keys and values are kept by each layer that has a `k_proj`.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from engine.catalog import needed
 
 UNUSED = ("input_embed_fn.weight", "prefix_embeding_layer.embed_tokens.weight")  # in published Hydra files, never read
-LM_HEAD = re.compile(r"lm_head\b|(?:^|\.)\d+\.\d+\.weight$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +19,6 @@ class HeadShape:
     """Sizes in values."""
 
     body: int  # in matrices that are packed
-    lm_head: int  # the largest LM head of their own, 0 without one
     embedding: int  # the head's own, 0 without one
     kv_per_token: int
     hidden: int
@@ -32,7 +29,7 @@ class HeadShape:
 def of_folder(folder: Path) -> HeadShape:
     """The sizes of the heads in a folder. EngineError when its files are missing or damaged."""
     body: dict[str, int] = {}
-    lm_head = embedding = kv = inner = vocab = 0
+    embedding = kv = inner = vocab = 0
     hidden = 1
     for file in (folder / name for name in needed.head_files(folder)):
         for name, tensor in needed.contents(file).items():
@@ -43,9 +40,8 @@ def of_folder(folder: Path) -> HeadShape:
                 embedding, hidden = tensor.numel, columns
                 continue
             body[f"{file.name} {tensor.place or name} {tensor.shape}"] = tensor.numel
-            lm_head = max(lm_head, tensor.numel if LM_HEAD.search(name) else 0)
             kv += 2 * rows if name.endswith("k_proj.weight") else 0
             inner = max(inner, rows if name.endswith("gate_proj.weight") else 0)
             hidden = max(hidden, rows if name.endswith((".linear.weight", "o_proj.weight", "fc.weight")) else 0)
             vocab = max(vocab, rows)
-    return HeadShape(sum(body.values()), lm_head, embedding, kv, hidden, inner, max(vocab, embedding // hidden))
+    return HeadShape(sum(body.values()), embedding, kv, hidden, inner, max(vocab, embedding // hidden))

@@ -14,6 +14,8 @@ device (`build`). Row invariance means that a row's result has the same bits how
 from __future__ import annotations
 
 import functools
+import math
+import mmap
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -100,12 +102,18 @@ def join(parts: Iterable[Packed], rows: int) -> Packed:
         for name, tensor in part.tensors.items():
             if name not in whole:
                 most = rows + (-rows % TILE if layout.endswith("_tiles") else 0)
-                whole[name] = torch.empty((most, *tensor.shape[1:]), dtype=tensor.dtype, device=tensor.device)
+                whole[name] = _room((most, *tensor.shape[1:]), tensor.dtype)
             size = len(tensor)
             whole[name][at : at + size] = tensor
         done, at = done + part.shape[0], at + size
     assert done == rows
     return Packed(layout, (rows, k), whole)
+
+
+def _room(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """Memory of its own from the system, which gets it back at once when it is dropped. In the heap, what stays would stand between what
+    packing needs for a moment, and leave holes of hundreds of MB."""
+    return torch.frombuffer(mmap.mmap(-1, math.prod(shape) * dtype.itemsize), dtype=dtype).view(shape)
 
 
 def _tiles(values: Tensor) -> Tensor:
