@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import traceback
 
+import torch
+
+from engine.catalog.progress import human
 from engine.errors import EngineError
 from engine.logs import log_failure
-from engine.machine import free_memory, is_out_of_memory
+from engine.machine import device_memory, free_memory, is_out_of_memory
 from engine.protocol import Failed
 
 
@@ -14,14 +17,15 @@ def failure(error: BaseException, reply: int | None, lost: tuple[str, ...]) -> F
     """The event for a failed command; an unforeseen exception goes to the log. `lost` names what is no longer loaded."""
     if isinstance(error, EngineError):
         return Failed(error.message, error.hint, error.kind, error.detail, error.numbers, reply, lost)
+    used, total = device_memory(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     free_memory()
     if is_out_of_memory(error):
         return Failed(
-            "There is not enough memory for this.",
+            f"There is not enough memory for this: {human(used)} of {human(total)} are in use.",
             "Drop the drafter (-d none), choose a smaller context or fewer bits (--quant nf4), or close other programs.",
             "memory",
             str(error),
-            {},
+            {"used": used, "total": total},
             reply,
             lost,
         )

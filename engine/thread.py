@@ -25,10 +25,11 @@ from engine.catalog import measured, stored  # noqa: E402
 from engine.catalog.specs import NONE, ModelSpec  # noqa: E402
 from engine.client import Outbox, Stopper  # noqa: E402
 from engine.decoder.load import resolve_scheme  # noqa: E402
-from engine.decoder.opened import Opened, open_target  # noqa: E402
+from engine.decoder.opened import Opened  # noqa: E402
 from engine.drafters import registry  # noqa: E402
 from engine.errors import EngineError  # noqa: E402
 from engine.failures import failure  # noqa: E402
+from engine.fitting import open_target, relieve  # noqa: E402
 from engine.machine import device_memory, free_memory, resolve_device, use_physical_cores  # noqa: E402
 from engine.protocol import (  # noqa: E402
     Command,
@@ -38,6 +39,8 @@ from engine.protocol import (  # noqa: E402
     Load,
     Loading,
     LoadOptions,
+    Look,
+    Looked,
     Memory,
     Notice,
     Ready,
@@ -90,7 +93,8 @@ class Engine:
             except BaseException as error:
                 if isinstance(command, Load) and self._session is None:
                     lost = ("target",)
-                self._out.put(failure(error, reply, lost))
+                told, given_up = relieve(error, self._session, self._memory, self._drop_drafter, self._unload)
+                self._out.put(failure(told, reply, lost or given_up))
         self._unload()
 
     def _next(self) -> tuple[int, Command] | None:
@@ -120,6 +124,8 @@ class Engine:
                 self._generate(number, command)
             case Weigh():
                 self._weigh(number, command)
+            case Look():
+                self._look(command)
             case Unload():
                 self._unload()
                 self._out.put(Unloaded())
@@ -266,10 +272,20 @@ class Engine:
             self._out.put(Notice(text, command.reply))
         self._out.put(done)
 
-    def _weigh(self, number: int, command: Weigh) -> None:
+    def _look(self, command: Look) -> None:
+        session = self._loaded_session()
+        text, tokens, reused = session.look(command)
+        own = "model" if session.tokenizer.has_template else "none"
+        template = "models.toml" if self._spec.template else own
+        self._out.put(Looked(text, tokens, reused, session.target.context, template))
+
+    def _loaded_session(self) -> Session:
         if self._session is None:
             raise EngineError("No model is loaded.", "Load one first: /model NAME.", kind="not_loaded")
-        self._out.put(Weighed(self._session.weigh(command, lambda: self._stopper.stopped(number) or self._closing)))
+        return self._session
+
+    def _weigh(self, number: int, command: Weigh) -> None:
+        self._out.put(Weighed(self._loaded_session().weigh(command, lambda: self._stopper.stopped(number) or self._closing)))
 
     def _remember(self, done: Done) -> None:
         """Keep the measured speed-up of this pair: `auto` chooses by it."""

@@ -79,7 +79,7 @@ class StaticRows:
             return None
         cache.reserve(width)
         stores = tuple(group.store for group in cache.groups)
-        if any(a is not b for a, b in zip(stores, self._stores, strict=True)) if self._stores else True:
+        if len(stores) != len(self._stores) or any(a is not b for a, b in zip(stores, self._stores, strict=True)):
             self.clear()  # recorded passes know the old addresses
             self._stores = stores
         measure = self._slots
@@ -96,9 +96,17 @@ class StaticRows:
         # results are valid until the next run of this pass; whoever asked may hold them for longer
         return logits[: 1 if last else rows].clone(), None if taps is None else taps[:rows].clone()
 
+    def move(self, made: Callable[[], SlotCache]) -> SlotCache:
+        """Let go of the cache, then take the one that `made` makes."""
+        self.clear()
+        del self.cache
+        self.cache = made()
+        return self.cache
+
     def clear(self) -> None:
         """Forget all recorded passes."""
         self._passes.clear()
+        self._stores = ()
         self.recorder.nbytes -= self._nbytes
         self._nbytes = 0
 

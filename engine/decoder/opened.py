@@ -9,8 +9,9 @@ from pathlib import Path
 import torch
 
 from engine.catalog.specs import ModelSpec
+from engine.cuda.tune import lean
 from engine.decoder.load import load_weights
-from engine.decoder.target import LeanTarget, Target
+from engine.decoder.target import Target
 from engine.decoder.tokenizer import Tokenizer, load_tokenizer, sampling_defaults
 from engine.errors import EngineError
 from engine.protocol import LoadOptions, Sampling
@@ -59,7 +60,7 @@ def open_target(
         most = weights.config.max_position
         if options.context is not None and options.context > most:
             notes.append(f"{spec.name} was made for {most} tokens of context, so --context {options.context} becomes {most}.")
-        target = LeanTarget(weights, min(context, most))
+        target = lean(weights, min(context, most))
         scheme, head_scheme = weights.scheme, weights.head_scheme
     return Opened(target, tokenizer, sampling_defaults(path), device, scheme, head_scheme, tuple(notes))
 

@@ -191,10 +191,26 @@ class LeanTarget:
         """Go back to `length` committed tokens; returns what is left, 0 when a sliding layer would miss some."""
         return self.cache.truncate(length)
 
+    def shrink(self, context: int) -> None:
+        """Hold no more than so many tokens from now on, and forget what was read."""
+        assert context < self.context
+        self.context = context
+
+        def made() -> SlotCache:
+            cache = SlotCache(self.model.config, context, self.device, self.model.weights.dtype)
+            if self.static is not None:
+                cache.fill(CHUNK)
+            return cache
+
+        del self.cache  # the old one first: there is no room for both
+        self.cache = made() if self.static is None else self.static.move(made)
+
     def memory(self) -> tuple[int, int]:
         """Bytes of the model and of keys and values."""
         return self.model.nbytes, self.cache.nbytes
 
     def close(self) -> None:
         """Drop the tensors."""
+        if self.static is not None:
+            self.static.clear()
         del self.model, self.cache, self.taps, self.static
