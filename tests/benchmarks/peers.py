@@ -44,6 +44,7 @@ class Lane:
     child: Child
     question: dict[str, Any]
     weights: str = ""
+    about: str = ""
     seen: dict[tuple[int, str], tuple[int, float]] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
     lengths: dict[str, int] = field(default_factory=dict)
@@ -100,7 +101,8 @@ def llama_lanes(given: argparse.Namespace) -> list[Lane]:
     lanes = []
     for mode, name in (("plain", "plain"), ("look-up", "prompt look-up")):
         child = Child(HERE / "serve_llama.py", str(path), mode, str(given.threads), python=python, threads=given.threads)
-        lanes.append(Lane("llama", name, child, {}, child.listen()["weights"]))
+        said = child.listen()
+        lanes.append(Lane("llama", name, child, {}, said["weights"], said["about"]))
     return lanes
 
 
@@ -161,6 +163,7 @@ def verdicts(lanes: list[Lane], plain: dict[str, Lane], given: argparse.Namespac
         same = sum(lane.texts[p] == plain["specchat"].texts[p] for lane in ours for p in lane.texts)
         count = sum(len(lane.texts) for lane in ours)
         out.append(f"- {same} of {count} specchat texts are those of plain decoding, character by character.")
+    out += dict.fromkeys(f"- {lane.peer} {lane.about}." for lane in lanes if lane.about)
     for lane in lanes:
         if lane.lengths != lanes[0].lengths:
             out.append(f"- {lane.peer}, {lane.name} read other prompts than {lanes[0].peer}: the chat template came out longer or shorter.")

@@ -9,6 +9,7 @@ PYTHON is any interpreter that has llama-cpp-python; nothing else of this projec
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from pathlib import Path
@@ -40,6 +41,8 @@ def main() -> None:
     kinds = {"2": "Q4_0", "3": "Q4_1", "7": "Q8_0", "14": "Q4_K_S", "15": "Q4_K_M", "17": "Q5_K_M", "18": "Q6_K"}
     weights = kinds.get(kind, f"type {kind}")
     said = {"weights": f"{weights} (llama-cpp-python {llama_cpp.__version__})", "load_s": time.perf_counter() - begun, "peak": peak_bytes()}
+    flags = llama_cpp.llama_print_system_info().decode()
+    said["about"] = "runs with " + ", ".join(re.findall(r"(\w+) = 1", flags))
     print(json.dumps(said), flush=True)
     for line in sys.stdin:
         question = json.loads(line)
