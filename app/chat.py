@@ -60,6 +60,7 @@ class Chat:
         self.max_tokens = self._options.max_tokens
         self.system = self._options.system
         self.think: Think = "fold"
+        self.thinking: bool | None = None  # let the model think aloud; None = as it does by itself
         self._empty()
 
     def _empty(self) -> None:
@@ -170,7 +171,7 @@ class Chat:
         self.answering, self.version = turn, version
         self.pending = Generate(
             reply=self._numbers,
-            messages=self._messages(turn, carry_on),
+            messages=self.messages(turn, carry_on),
             sampling=sampling,
             seed=seed,
             max_tokens=self.max_tokens,
@@ -181,6 +182,7 @@ class Chat:
             trim=trim,
             carry_on=carry_on,
             offset=offset,
+            think=self.thinking,
         )
         version.done = replace(version.done, seed=seed) if not carry_on else version.done
         return self.pending
@@ -256,7 +258,8 @@ class Chat:
             parts += [f"**Reply**\n\n{turn.answer.text}\n"] if turn.answer is not None else []
         return "\n".join(parts)
 
-    def _messages(self, last: Turn, carry_on: bool) -> tuple[Message, ...]:
+    def messages(self, last: Turn, carry_on: bool) -> tuple[Message, ...]:
+        """What is sent for the answer to a turn; with `carry_on`, that answer as far as it is, too."""
         messages: list[Message] = []
         for turn in [*self.before(last), last]:
             messages.append(Message("user", turn.content))

@@ -69,6 +69,7 @@ def settings(chat: Chat) -> dict[str, Any]:
         "k": chat.k,
         "max_tokens": chat.max_tokens,
         "think": chat.think,
+        "thinking": chat.thinking,
     }
 
 
@@ -171,6 +172,8 @@ def apply(chat: Chat, saved: dict[str, Any]) -> None:
         chat.max_tokens = _whole(saved["max_tokens"]) or None
     if saved.get("think") in ("fold", "show"):
         chat.think = saved["think"]
+    if saved.get("thinking", False) in (True, False, None) and "thinking" in saved:
+        chat.thinking = saved["thinking"]
 
 
 def _sampling(saved: dict[str, Any]) -> Sampling:

@@ -10,6 +10,7 @@ from pathlib import Path
 from engine import places
 from engine.errors import EngineError
 
+FILE = "specchat.log"
 MOST_BYTES = 1_000_000
 
 
@@ -21,7 +22,7 @@ def log_failure(error: BaseException) -> Path | None:
 def log_text(text: str) -> Path | None:
     """Append to specchat.log, which is kept short and private. Chats never go in here."""
     try:
-        path = places.log_dir() / "specchat.log"
+        path = places.log_dir() / FILE
         if path.exists() and path.stat().st_size > MOST_BYTES:
             path.replace(path.with_suffix(".old.log"))
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a", encoding="utf-8", errors="replace") as log:

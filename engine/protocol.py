@@ -85,6 +85,7 @@ class Generate:
     trim: bool = False  # drop the oldest turns when the prompt is too long, instead of failing
     carry_on: bool = False  # the last message is the assistant's: continue it, counting tokens on from `offset`
     offset: int = 0  # index of the first new token in the reply (noise counter)
+    think: bool | None = None  # tell the chat template to let the model think aloud, or not; None says nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,14 @@ class Weigh:
     tokens: tuple[int, ...]  # the candidates for its next token
 
 
-Command = Load | SwapDrafter | Generate | Weigh | Unload
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What would the target read for this prompt? Nothing is computed. Answers: Looked | Failed."""
+
+    prompt: Generate
+
+
+Command = Load | SwapDrafter | Generate | Weigh | Look | Unload
 
 
 # --- events ---------------------------------------------------------------------------------------------------------
@@ -243,4 +251,15 @@ class Failed:
     lost: tuple[str, ...] = ()  # "target", "drafter"
 
 
-Event = Loading | Ready | Unloaded | Prefill | Step | Notice | Done | Weighed | Failed
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """A prompt as the target reads it. `text` is exact, special tokens included."""
+
+    text: str
+    tokens: int
+    reused: int  # of these tokens are in the cache already
+    context: int  # tokens that fit
+    template: str  # whose chat template made it: "model", "models.toml", or "none": plain role labels
+
+
+Event = Loading | Ready | Unloaded | Prefill | Step | Notice | Done | Weighed | Looked | Failed

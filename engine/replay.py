@@ -24,6 +24,8 @@ from engine.protocol import (
     Failed,
     Generate,
     Load,
+    Look,
+    Looked,
     Notice,
     Prefill,
     Ready,
@@ -85,6 +87,9 @@ class _Player:
                     self._reply(number, command)
                 case Weigh():
                     self._out.put(Weighed(()))  # a recording holds no logits
+                case Look():  # a recording has no tokenizer: words stand for tokens
+                    text = "\n\n".join(f"{message.role}: {message.content}" for message in command.prompt.messages)
+                    self._out.put(Looked(text, len(text.split()), 0, self._now.context, "none"))
                 case Unload():
                     self._out.put(Unloaded())
 

@@ -15,7 +15,7 @@ import torch
 
 from engine.drafters.model import common
 from engine.errors import EngineError
-from engine.protocol import Done, Event, FinishReason, Generate, Memory, Message, Notice, Prefill, Sampling, Segment, Step, Weigh
+from engine.protocol import Done, Event, FinishReason, Generate, Look, Memory, Message, Notice, Prefill, Sampling, Segment, Step, Weigh
 from engine.reading import catch_up, read_prompt
 from engine.speculation.control import Controller
 from engine.speculation.draft import Context, Drafter, Needs, Question
@@ -51,6 +51,7 @@ class Session:
         self._stop = tuple(stop)
         self.tally = Tally()  # of the last reply
         self._ids: list[int] = []  # prompt and reply so far; the cache holds the first target.length of them
+        self._switch_said = False  # that the template has no switch for thoughts
         self._alone = False  # each token is verified alone, and that was said
 
     # --- one reply ---------------------------------------------------------------------------------------------------
@@ -58,6 +59,9 @@ class Session:
     def reply(self, command: Generate, emit: Emit, cancelled: Callable[[], bool], between: Callable[[], None]) -> Done:
         """Write one reply. `between` runs between steps and may exchange the drafter. Raises EngineError."""
         prompt, trimmed = self._prompt(command)
+        if command.think is not None and not self.tokenizer.has_switch and not self._switch_said:
+            self._switch_said = True
+            emit(Notice(f"The chat template of {self.tokenizer.name} has no switch for thoughts: /think on and off change nothing."))
         filters = self._filters(command.sampling)
         reused = self._rewind(prompt)
         begun = perf_counter()
@@ -161,10 +165,7 @@ class Session:
     def _prompt(self, command: Generate) -> tuple[list[int], int]:
         """Ids of the prompt, and how many of the oldest messages were left out. Raises EngineError(kind="too_long")."""
         most = self.target.context - 1  # room for one token of reply
-        if command.raw is not None:
-            ids = self.tokenizer.encode(command.raw, special=True)
-        else:
-            ids = self.tokenizer.render(command.messages, carry_on=command.carry_on)
+        ids = self._ids_of(command)
         if not ids:
             raise EngineError("The prompt is empty.", "Type some text.", kind="empty")
         if len(ids) <= most:
@@ -179,6 +180,20 @@ class Session:
             numbers={"needed": len(ids), "limit": most, "droppable": shorter[1] if shorter else 0},
         )
 
+    def _ids_of(self, command: Generate) -> list[int]:
+        """The whole prompt, however long."""
+        return self.tokenizer.encode(command.raw, special=True) if command.raw is not None else self._render(command.messages, command)
+
+    def _render(self, messages: Sequence[Message], command: Generate) -> list[int]:
+        if command.think is None:
+            return self.tokenizer.render(messages, carry_on=command.carry_on)
+        return self.tokenizer.render(messages, carry_on=command.carry_on, think=command.think)
+
+    def look(self, command: Look) -> tuple[str, int, int]:
+        """(text, tokens, tokens in the cache) of a prompt, however long it is; nothing changes. Raises EngineError."""
+        ids = self._ids_of(command.prompt)
+        return self.tokenizer.decode(ids), len(ids), common(self._ids[: self.target.length], ids, 0, max(0, len(ids) - 1))
+
     def _shorter(self, command: Generate, most: int) -> tuple[list[int], int] | None:
         """The prompt without as many of the oldest turns as needed; a system message stays. None when nothing helps."""
         if command.raw is not None:
@@ -191,7 +206,7 @@ class Session:
             if cut is None:
                 return None
             turns, dropped = turns[cut:], dropped + cut
-            ids = self.tokenizer.render((*system, *turns), carry_on=command.carry_on)
+            ids = self._render((*system, *turns), command)
             if len(ids) <= most:
                 return ids, dropped
 

@@ -20,6 +20,7 @@ from engine.protocol import (
     Failed,
     FinishReason,
     Loading,
+    Looked,
     Memory,
     Notice,
     Origin,
@@ -33,7 +34,7 @@ from engine.protocol import (
 )
 
 Timed = tuple[float, Event]  # seconds since the command was taken up
-EVENTS: dict[str, Any] = {cls.__name__: cls for cls in (Loading, Ready, Unloaded, Prefill, Step, Notice, Done, Weighed, Failed)}
+EVENTS: dict[str, Any] = {cls.__name__: cls for cls in (Loading, Ready, Unloaded, Prefill, Step, Notice, Done, Weighed, Looked, Failed)}
 SAMPLING = Sampling(temperature=0.7, top_p=0.95, top_k=0, min_p=0.0, repeat_penalty=1.0)
 MEMORY = Memory(target=900_000_000, kv=50_000_000)
 READY = Ready("target", "none", "none", "cpu", "nf4", "int8", "nf4", 8192, SAMPLING, True, MEMORY)

@@ -24,7 +24,7 @@ from app.widgets.panel import Panel
 from app.widgets.prompt import Prompt
 from app.widgets.too_small import TooSmall
 from engine.errors import EngineError
-from engine.protocol import Done, Event, Failed, Loading, Notice, Prefill, Ready, Step
+from engine.protocol import Done, Event, Failed, Loading, Looked, Notice, Prefill, Ready, Step
 from engine.words import counted
 
 PERIOD_S = 1 / 15
@@ -38,7 +38,13 @@ WORDS = {
     "seed": [("off", "a fresh one for each reply")],
     "copy": [("last", "the last reply"), ("all", "the chat as Markdown"), ("code", "its code blocks, one after the other")],
     "export": [("md", "Markdown, to read"), ("json", "everything, with all branches and tokens"), ("jsonl", "one message a line")],
-    "think": [("fold", "one line"), ("show", "all of it")],
+    "think": [
+        ("fold", "one line"),
+        ("show", "all of it"),
+        ("on", "the model thinks aloud, where it can"),
+        ("off", "it answers at once"),
+        ("auto", "as the model does by itself"),
+    ],
     "max": [("off", "to the end of the context")],
     "attach": [("off", "none")],
     **{word: [("auto", "the model's own")] for word in ("topp", "topk", "minp", "penalty")},
@@ -147,12 +153,17 @@ class ChatScreen(ChatCommands):
                 continue
             await self.take_reply(run)
             run = []
-            if isinstance(event, (Ready, Failed)):
+            if isinstance(event, Failed) and self.looking and not self.loaded.loading:
+                self.look_failed()
+                await self.trouble(EngineError(event.message, event.hint, kind=event.kind))
+            elif isinstance(event, (Ready, Failed)):
                 await self.load_answered(event)
                 if not self.loaded.loading_target:
                     await (self.release() if self.loaded.ready is not None and isinstance(event, Ready) else self.give_back())
             elif isinstance(event, Notice):
                 await self.note(event.text)
+            elif isinstance(event, Looked):
+                await self.looked(event)
         await self.take_reply(run)
         self.watch_saving()
         self.show_lines()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from app.commands import Command
-from app.screens.chat_races import ChatRaces
+from app.screens.chat_history import LONGEST_TITLE
+from app.screens.chat_looks import ChatLooks
 from app.screens.help import HelpScreen
+from app.terminal import one_line
 from app.widgets.panel import Panel
 from engine.catalog.specs import NONE
 
 
-class ChatCommands(ChatRaces):
+class ChatCommands(ChatLooks):
     """The methods behind keys, slash commands and palette."""
 
     def usage(self, command: Command) -> None:
@@ -77,6 +79,7 @@ class ChatCommands(ChatRaces):
         self.meter.cleared()
         self.prompt.put("")
         self.show_attached()
+        self.chat.title = one_line(argument)[:LONGEST_TITLE]
         await self.transcript.clear()
         self.prompt.focus()
 
@@ -99,7 +102,7 @@ class ChatCommands(ChatRaces):
         self.transcript.follow()
 
     def do_help(self, argument: str) -> None:
-        self.app.push_screen(HelpScreen())
+        self.app.push_screen(HelpScreen(argument))
 
     def do_quit(self, argument: str) -> None:
         self.app.exit(0)

@@ -9,6 +9,11 @@ from app.widgets.messages import UserMessage
 from app.widgets.panel import Choice
 from app.widgets.reply import Reply
 
+THINKING = {
+    "on": (True, "The next replies begin with thoughts, where the model's template can ask for them."),
+    "off": (False, "The next replies come without thoughts, where the model's template can ask for that."),
+    "auto": (None, "Whether the model thinks is its own affair again."),
+}
 CUT_OFF = ("cancelled", "length")
 
 
@@ -59,9 +64,14 @@ class ChatTree(ReplyFlow):
             self.transcript.action_page_down()
 
     def do_think(self, argument: str) -> None:
-        """/think: all thoughts of this chat."""
+        """/think: how thoughts are shown in this chat, and whether the model shall have any."""
+        if argument.lower() in THINKING:
+            self.chat.thinking, said = THINKING[argument.lower()]
+            self.toast(said)
+            self.keep_settings()
+            return
         if argument.lower() not in ("fold", "show"):
-            self.toast("/think takes fold or show.", "warning")
+            self.toast("/think takes fold, show, on, off or auto.", "warning")
             return
         self.chat.think = "show" if argument.lower() == "show" else "fold"
         self.transcript.unfolded = self.chat.think == "show"

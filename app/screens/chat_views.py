@@ -43,6 +43,27 @@ class ChatViews(ChatSettings):
         ready = self.loaded.ready
         self.app.push_screen(StepsScreen(replies[-1].record, ready.target if ready is not None else ""))
 
+    async def do_tokens_here(self, argument: str) -> None:
+        """t: this one reply token by token, or as text again."""
+        reply = self.transcript.current
+        if not isinstance(reply, Reply):
+            self.toast("Only a reply has tokens to show.")
+            return
+        if not reply.record:
+            self.toast("No tokens are known of this reply: it was written before.")
+        await reply.show_tokens(not reply.as_tokens)
+        self.legend.set_class(any(one.as_tokens for one in self.query(Reply)), "-on")
+
+    def do_steps_here(self, argument: str) -> None:
+        """i: the steps of this reply."""
+        reply = self.transcript.current
+        if not isinstance(reply, Reply) or not reply.record.steps:
+            self.toast("No steps are known of this message.")
+            return
+        ready = self.loaded.ready
+        target = reply.version.model if reply.version is not None else ready.target if ready is not None else ""
+        self.app.push_screen(StepsScreen(reply.record, target, "this reply"))
+
     stats = "auto"  # the panel where there is room beside the transcript, else the line
 
     def on_resize(self) -> None:

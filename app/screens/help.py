@@ -36,16 +36,25 @@ class HelpScreen(ModalScreen[None]):
     WHERE = "help"
     BINDINGS = bindings("help")
 
+    def __init__(self, wanted: str = "") -> None:
+        """`wanted`: only the rows in which this text stands; all of them where there is none."""
+        super().__init__()
+        self._wanted = wanted.casefold()
+
     def compose(self) -> ComposeResult:
         rebound = getattr(self.app, "rebound", {})
         with VerticalScroll(id="help"):
-            for title, rows in (
+            pages = [
                 ("Keys", key_help(None, rebound)),
                 ("Commands", [*slash_help(), ("//", "Send a text that begins with a slash")]),
                 ("Numbers", NUMBERS),
                 ("Token view", TOKENS),
                 *((title, key_help(where, rebound)) for where, title in PLACES.items()),
-            ):
+            ]
+            found = [(title, [row for row in rows if self._wanted in " ".join(row).casefold()]) for title, rows in pages]
+            if not any(rows for _, rows in found):
+                found = pages
+            for title, rows in ((title, rows) for title, rows in found if rows):
                 yield Static(title, classes="help-title", markup=False)
                 yield Static(_table(rows))
 

@@ -34,10 +34,10 @@ class StepsScreen(PlaceScreen[None]):
     StepsScreen #step { height: auto; max-height: 7; padding: 0 1; border-top: solid $panel-lighten-2; }
     """
 
-    def __init__(self, record: Record, target: str) -> None:
+    def __init__(self, record: Record, target: str, which: str = "the last reply") -> None:
         tally = record.tally()
         fact = f"{counted(tally.steps, 'step')} · {counted(tally.emitted, 'token')} · τ {tally.tau:.2f}"
-        super().__init__(f"Steps of the last reply · {target}", fact)
+        super().__init__(f"Steps of {which} · {target}", fact)
         self._record = record
         self._pieces = pieces_by_step(record)
         self._only_wrong = False

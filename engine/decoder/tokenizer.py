@@ -58,30 +58,35 @@ class Tokenizer:
             return backend.decode(list(ids), skip_special_tokens=False)
         return self.hf.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
-    def render(self, messages: Sequence[Message], carry_on: bool = False) -> list[int]:
+    @property
+    def has_switch(self) -> bool:
+        """Whether the chat template can be told to let the model think, or not."""
+        return "enable_thinking" in str(self.hf.chat_template or "")
+
+    def render(self, messages: Sequence[Message], carry_on: bool = False, think: bool | None = None) -> list[int]:
         """Ids of a chat, up to where the assistant speaks; with `carry_on` the last message is its unfinished reply."""
         if not carry_on:
-            return self._ids(self.text(messages))
+            return self._ids(self.text(messages, think=think))
         assert messages
         assert messages[-1].role == "assistant"
         begun = messages[-1].content  # encoded apart, as it came: one id at a time behind the prompt
         if not self.has_template and begun and not begun[0].isspace():
             begun = " " + begun
-        return self._ids(self.text(messages[:-1])) + self.hf(begun, add_special_tokens=False)["input_ids"]
+        return self._ids(self.text(messages[:-1], think=think)) + self.hf(begun, add_special_tokens=False)["input_ids"]
 
-    def text(self, messages: Sequence[Message], reply: bool = True) -> str:
-        """The chat as the model reads it; with `reply` the assistant's turn is opened."""
+    def text(self, messages: Sequence[Message], reply: bool = True, think: bool | None = None) -> str:
+        """The chat as the model reads it; with `reply` the assistant's turn is opened, and `think` says whether with thoughts."""
         if not self.has_template:
             return _plain(messages, reply)
         turns = [{"role": m.role, "content": m.content} for m in messages]
         try:
-            return self._render(turns, reply)
+            return self._render(turns, reply, think)
         except _TemplateTrouble as trouble:
             if turns and turns[0]["role"] == "system":  # some templates know no system role: its text opens the first turn instead
                 first = turns[1]["content"] if len(turns) > 1 else ""
                 merged = {"role": "user", "content": f"{turns[0]['content']}\n\n{first}".strip()}
                 try:
-                    return self._render([merged, *turns[2:]], reply)
+                    return self._render([merged, *turns[2:]], reply, think)
                 except _TemplateTrouble:
                     pass
             raise EngineError(
@@ -90,11 +95,12 @@ class Tokenizer:
                 kind="config",
             ) from trouble
 
-    def _render(self, turns: list[dict[str, str]], reply: bool) -> str:
+    def _render(self, turns: list[dict[str, str]], reply: bool, think: bool | None) -> str:
         from jinja2 import TemplateError
 
         try:
-            return self.hf.apply_chat_template(turns, tokenize=False, add_generation_prompt=reply)
+            switch = {} if think is None else {"enable_thinking": think}
+            return self.hf.apply_chat_template(turns, tokenize=False, add_generation_prompt=reply, **switch)
         except (TemplateError, TypeError, ValueError, KeyError, AttributeError, IndexError, ImportError) as error:
             raise _TemplateTrouble(str(error).strip().rstrip(".").partition("\n")[0] or type(error).__name__) from error
 
