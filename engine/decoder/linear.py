@@ -16,6 +16,7 @@ from __future__ import annotations
 import functools
 import math
 import mmap
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -113,7 +114,10 @@ def join(parts: Iterable[Packed], rows: int) -> Packed:
 def _room(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """Memory of its own from the system, which gets it back at once when it is dropped. In the heap, what stays would stand between what
     packing needs for a moment, and leave holes of hundreds of MB."""
-    return torch.frombuffer(mmap.mmap(-1, math.prod(shape) * dtype.itemsize), dtype=dtype).view(shape)
+    size = math.prod(shape) * dtype.itemsize
+    if sys.platform == "win32":
+        return torch.frombuffer(mmap.mmap(-1, size), dtype=dtype).view(shape)
+    return torch.frombuffer(mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), dtype=dtype).view(shape)
 
 
 def _tiles(values: Tensor) -> Tensor:
