@@ -15,7 +15,7 @@ from textual.pilot import Pilot
 
 from tests.patience import PATIENCE_S
 
-QUIET, ROUNDS = 3, 40  # rounds without a waiting message; rounds at most, for a screen that never rests
+QUIET, ROUNDS = 2, 40  # rounds without a waiting message; rounds at most, for a screen that never rests
 HOPS = 8  # of the event loop: a message on its way between two widgets
 told = Pilot._wait_for_screen
 

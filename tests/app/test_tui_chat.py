@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 
 import pytest
 from textual import events
@@ -15,7 +16,7 @@ from app.seeds import reply_seed
 from engine.catalog.specs import NGRAM
 from engine.protocol import Load, Loading, Message
 from engine.replay import READY, Trace, load_trace
-from tests.app.tui_world import BIG, SHORT, TRACES, World, ask, scripted, started, wait_for
+from tests.app.tui_world import BIG, SHORT, TRACES, Held, World, ask, held, scripted, sees, started, wait_for
 
 LONG = "\n\n".join(f"Paragraph {n} with some words in it." for n in range(200))
 
@@ -29,7 +30,7 @@ async def test_ask_and_answer() -> None:
         assert world.asked == ["why?"]
         assert [reply.exact for reply in world.replies] == [SHORT]
         assert world.replies[0].query_one(Markdown).source == SHORT
-        assert "A short answer, said quickly." in world.shown()
+        await sees(world, pilot, "A short answer, said quickly.")
         assert world.screen.prompt.text == ""
         assert world.screen.focused is world.screen.prompt
         await ask(world, pilot, "and?")
@@ -44,39 +45,40 @@ async def test_ask_and_answer() -> None:
 
 async def test_recorded_trace_shows_numbers() -> None:
     """A trace from a file: load notes, segments, and the numbers of the reply in its title and the status line."""
-    world = World(trace=load_trace(TRACES / "chat.json"), speed=1.0)
+    trace = load_trace(TRACES / "chat.json")
+    load = Held(trace.load, len(trace.load) - 1)
+    world = World(trace=replace(trace, load=load))
     async with world.app.run_test(size=(120, 40)) as pilot:
-        await wait_for(pilot, lambda: "LOAD" in world.shown())
+        await sees(world, pilot, "LOAD")
+        load.go()
         await started(world, pilot)
         assert world.notes == ["This model has no chat template: a plain one is used."]
         await ask(world, pilot, "write fib")
-        shown = world.shown()
-        assert "pub fn fib(n: u32) -> u64 {" in shown
-        assert "idle" in shown
-        assert "τ" in shown
-        assert "x est" in shown
-        assert f"seed {world.requests[0].seed}" in shown
+        await sees(world, pilot, "pub fn fib(n: u32) -> u64 {", "idle", "τ", "x est", f"seed {world.requests[0].seed}")
 
 
 async def test_a_question_waits_for_the_model() -> None:
     """Sent while loading it is held, then sent; the load time is no part of the waiting time for the first token."""
-    trace = Trace(load=((0.0, Loading("reading", 1, 2, "bytes")), (0.6, READY)), replies=(scripted(SHORT),))
-    world = World(trace=trace, speed=1.0)
+    load = Held(((0.0, Loading("reading", 1, 2, "bytes")), (0.0, READY)), 1)
+    world = World(trace=Trace(load=load, replies=(scripted(SHORT),)))
     async with world.app.run_test() as pilot:
         await wait_for(pilot, lambda: world.screen.loaded.loading)
         world.screen.prompt.put("early")
         await pilot.press("enter")
         await wait_for(pilot, lambda: world.asked == ["early"])
+        await pilot.pause(1.0)
         assert not world.requests
-        await wait_for(pilot, lambda: world.requests and not world.screen.situation.generating)
+        loaded_s = time.monotonic()
+        load.go()
+        await wait_for(pilot, lambda: world.requests and world.rests)
         assert world.replies[0].exact == SHORT
         numbers = world.screen.meter.numbers()
         assert numbers.ttft_s is not None
-        assert numbers.ttft_s < 0.55
+        assert numbers.ttft_s <= time.monotonic() - loaded_s
 
 
 async def test_stopping_a_load_gives_the_question_back() -> None:
-    world = World(trace=Trace(load=((0.0, Loading("reading")), (60.0, READY)), replies=(scripted(SHORT),)), speed=1.0)
+    world = World(trace=Trace(load=Held(((0.0, Loading("reading")), (0.0, READY)), 1), replies=(scripted(SHORT),)))
     async with world.app.run_test() as pilot:
         await wait_for(pilot, lambda: world.screen.loaded.loading)
         world.screen.prompt.put("early")
@@ -89,15 +91,15 @@ async def test_stopping_a_load_gives_the_question_back() -> None:
 
 
 async def test_stop_keeps_the_text() -> None:
-    """Esc stops within a moment; what was written stays, on the screen and in the conversation."""
-    world = World(scripted(LONG, step_s=0.02), SHORT, speed=1.0)
+    """Esc stops; what was written stays, on the screen and in the conversation."""
+    world = World(held(LONG, 40), SHORT)
     async with world.app.run_test() as pilot:
         await started(world, pilot)
         world.screen.prompt.put("go")
         await pilot.press("enter")
         await wait_for(pilot, lambda: world.replies and len(world.replies[0].exact) > 100)
         await pilot.press("escape")
-        await wait_for(pilot, lambda: not world.screen.situation.generating, 3.0)
+        await wait_for(pilot, lambda: world.rests)
         kept = world.replies[0].exact
         assert LONG.startswith(kept)
         assert len(kept) < len(LONG)
@@ -107,13 +109,13 @@ async def test_stop_keeps_the_text() -> None:
 
 
 async def test_stop_before_the_first_word_gives_the_prompt_back() -> None:
-    world = World(scripted(SHORT, prefill_s=30.0), speed=1.0)
+    world = World(held(SHORT, 0))
     async with world.app.run_test() as pilot:
         await started(world, pilot)
         world.screen.prompt.put("never mind")
         await pilot.press("enter")
         await wait_for(pilot, lambda: world.screen.situation.generating)
-        await wait_for(pilot, lambda: "READ" in world.shown())
+        await sees(world, pilot, "READ")
         await pilot.press("escape")
         await wait_for(pilot, lambda: world.screen.prompt.text == "never mind")
         assert world.replies == []
@@ -151,7 +153,7 @@ async def test_a_long_prompt_keeps_to_ten_rows_and_is_folded() -> None:
         assert world.requests[0].messages[-1].content == text
         world.screen.transcript.scroll_home(animate=False)
         await wait_for(pilot, lambda: "folded here; 2,589 characters in 300 lines" in world.shown())
-        assert "line 23" in world.shown()
+        await sees(world, pilot, "line 23")
         assert "line 24" not in world.shown()
 
 
@@ -161,12 +163,12 @@ async def test_a_prompt_of_a_hundred_thousand_characters() -> None:
     async with world.app.run_test() as pilot:
         await started(world, pilot)
         text = "word " * 20_000
-        start_s = time.monotonic()
+        start_s = time.process_time()  # on a busy machine only the work counts
         world.app.post_message(events.Paste(text))
         await wait_for(pilot, lambda: world.screen.prompt.text == text)
         await pilot.press("enter")
         await wait_for(pilot, lambda: world.replies and world.replies[0].exact == SHORT)
-        assert time.monotonic() - start_s < 6.0
+        assert time.process_time() - start_s < 6.0
         assert world.requests[0].messages[-1].content == text
         assert "folded here; 100,000 characters" in "".join(str(message.content) for message in world.screen.query("UserMessage"))
 
@@ -189,7 +191,7 @@ async def test_history_of_prompts() -> None:
 
 
 async def test_enter_during_a_reply_keeps_the_text_in_the_box() -> None:
-    world = World(scripted(LONG, step_s=0.02), speed=1.0)
+    world = World(held(LONG, 5))
     async with world.app.run_test(notifications=True) as pilot:
         await started(world, pilot)
         world.screen.prompt.put("go")
@@ -206,8 +208,8 @@ async def test_enter_during_a_reply_keeps_the_text_in_the_box() -> None:
 @pytest.mark.parametrize("loading", [False, True])
 async def test_typed_faster_than_it_is_drawn(loading: bool) -> None:
     """Lines that arrive as keys, as from a paste without brackets: the first is sent, what follows stays in the box, once each."""
-    trace = Trace(load=((0.0, Loading("reading")), (1.0 if loading else 0.0, READY)), replies=(scripted(LONG),))
-    world = World(trace=trace, speed=1.0)
+    load = Held(((0.0, Loading("reading")), (0.0, READY)), *([1] if loading else []))
+    world = World(trace=Trace(load=load, replies=(held(LONG, 5),)))
     async with world.app.run_test() as pilot:
         await (wait_for(pilot, lambda: world.screen.loaded.loading) if loading else started(world, pilot))
         for text in ("one", "two", "three"):
@@ -215,6 +217,7 @@ async def test_typed_faster_than_it_is_drawn(loading: bool) -> None:
             world.screen.run_command(BY_NAME["send"])
             while text == "one" and world.screen.prompt.text:  # until it is taken from the box, and no longer
                 await asyncio.sleep(0)
+        load.go()
         await wait_for(pilot, lambda: world.requests)
         await pilot.pause()
         assert world.asked == ["one"]
@@ -230,7 +233,7 @@ async def test_again_and_again_at_once() -> None:
         await ask(world, pilot, "why?")
         world.screen.run_command(BY_NAME["retry"])
         world.screen.run_command(BY_NAME["retry"])
-        await wait_for(pilot, lambda: len(world.requests) == 2 and not world.screen.situation.generating)
+        await wait_for(pilot, lambda: len(world.requests) == 2 and world.rests)
         assert len(world.screen.chat.turns[0].versions.items) == 2
 
 
@@ -241,18 +244,18 @@ async def test_retry_makes_a_new_version() -> None:
         await started(world, pilot)
         await ask(world, pilot, "count")
         await pilot.press("ctrl+r")
-        await wait_for(pilot, lambda: len(world.requests) == 2 and not world.screen.situation.generating)
+        await wait_for(pilot, lambda: len(world.requests) == 2 and world.rests)
         await wait_for(pilot, lambda: [reply.exact for reply in world.replies] == ["Uno."])
         assert [request.seed for request in world.requests] == [reply_seed(11, 0, 0), reply_seed(11, 0, 1)]
         assert world.requests[0].messages == world.requests[1].messages
-        assert "version 2" in world.shown()
+        await sees(world, pilot, "version 2")
         await ask(world, pilot, "more")
         assert world.requests[2].messages[1].content == "Uno."
         assert world.requests[2].seed == reply_seed(11, 1, 0)
 
 
 async def test_a_stopped_retry_brings_the_old_version_back() -> None:
-    world = World(scripted("One."), scripted("Uno.", prefill_s=30.0), speed=1.0)
+    world = World("One.", held("Uno.", 0))
     async with world.app.run_test() as pilot:
         await started(world, pilot)
         await ask(world, pilot, "count")

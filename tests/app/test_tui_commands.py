@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from app.commands import COMMANDS
+from app.commands import BY_NAME, COMMANDS
 from app.screens.help import HelpScreen
 from engine.catalog.specs import AUTO, NGRAM, NONE
 from engine.protocol import Load, SwapDrafter
-from tests.app.tui_world import SHORT, SMALL, TINY, World, ask, scripted, started, wait_for
+from tests.app.tui_world import SHORT, SMALL, TINY, World, ask, held, sees, started, wait_for
 
 
 async def say(world: World, pilot, text: str) -> None:  # type: ignore[no-untyped-def]
@@ -74,12 +74,13 @@ async def test_draft_swaps() -> None:
             await wait_for(pilot, lambda spec=spec: world.client.sent[-1] == SwapDrafter(spec))
             await wait_for(pilot, lambda: not world.screen.loaded.loading)
         assert world.machine.remembered[1] == ("big", "small")
-        assert "draft: ngram" in world.shown()
+        await sees(world, pilot, "draft: ngram")
 
 
 async def test_draft_swaps_in_the_middle_of_a_reply() -> None:
     """The reply goes on, its text is whole, and the header names the new drafter."""
-    world = World(scripted(SHORT * 40, step_s=0.05), speed=1.0)
+    reply = held(SHORT * 40, 5)
+    world = World(reply)
     async with world.app.run_test() as pilot:
         await started(world, pilot)
         world.screen.prompt.put("go")
@@ -88,7 +89,8 @@ async def test_draft_swaps_in_the_middle_of_a_reply() -> None:
         await say(world, pilot, "/draft small")
         await wait_for(pilot, lambda: "draft: small" in world.shown())
         assert world.screen.situation.generating
-        await wait_for(pilot, lambda: not world.screen.situation.generating, 60.0)
+        reply.go()
+        await wait_for(pilot, lambda: world.rests)
         assert world.replies[0].exact == SHORT * 40
         assert len(world.replies) == 1
 
@@ -115,7 +117,7 @@ async def test_model_loads() -> None:
 
 
 async def test_engine_commands_wait_for_the_reply() -> None:
-    world = World(scripted(SHORT * 40, step_s=0.01), speed=1.0)
+    world = World(held(SHORT * 40, 5))
     async with world.app.run_test(notifications=True) as pilot:
         await started(world, pilot)
         world.screen.prompt.put("go")
@@ -126,7 +128,7 @@ async def test_engine_commands_wait_for_the_reply() -> None:
             await wait_for(pilot, lambda: world.toasts and world.toasts[-1].startswith("Not while a reply is written"))
         assert len(world.client.sent) == 2
         await say(world, pilot, "/stop")
-        await wait_for(pilot, lambda: not world.screen.situation.generating)
+        await wait_for(pilot, lambda: world.rests)
 
 
 async def test_copy_takes_the_exact_text() -> None:
@@ -138,13 +140,14 @@ async def test_copy_takes_the_exact_text() -> None:
         await wait_for(pilot, lambda: "There is no reply to copy yet." in world.toasts)
         await ask(world, pilot, "q")
         await say(world, pilot, "/copy")
-        assert world.app.clipboard == text
+        await wait_for(pilot, lambda: world.app.clipboard == text)
         await say(world, pilot, "/copy all")
+        await wait_for(pilot, lambda: world.app.clipboard != text)
         assert world.app.clipboard == f"**You**\n\nq\n\n**Reply**\n\n{text}\n"
 
 
 async def test_control_c_copies_stops_or_explains() -> None:
-    world = World(scripted(SHORT * 40, step_s=0.01), speed=1.0)
+    world = World(held(SHORT * 40, 5))
     async with world.app.run_test(notifications=True) as pilot:
         await started(world, pilot)
         await pilot.press("ctrl+c")
@@ -158,7 +161,7 @@ async def test_control_c_copies_stops_or_explains() -> None:
         await pilot.press("enter")
         await wait_for(pilot, lambda: world.replies and world.replies[0].exact)
         await pilot.press("ctrl+c")
-        await wait_for(pilot, lambda: not world.screen.situation.generating, 3.0)
+        await wait_for(pilot, lambda: world.rests)
         assert world.screen.chat.last is not None
         assert world.screen.chat.last.finish_reason == "cancelled"
         assert world.app.is_running
@@ -170,7 +173,7 @@ async def test_completion_by_tab_arrows_enter_and_escape() -> None:
         await started(world, pilot)
         await pilot.press("/", "d")
         await wait_for(pilot, lambda: world.screen.completion.is_open)
-        assert "/draft" in world.shown()
+        await sees(world, pilot, "/draft")
         await pilot.press("tab")
         assert world.screen.prompt.text == "/draft "
         await wait_for(pilot, lambda: world.screen.completion.chosen == "/draft off")
@@ -202,7 +205,7 @@ async def test_palette_offers_what_is_possible_and_runs_it() -> None:
         await pilot.press("ctrl+p")
         await wait_for(pilot, lambda: len(world.app.screen_stack) == 2)
         await pilot.press(*"temp")
-        await pilot.pause(0.3)
+        await sees(world, pilot, BY_NAME["temp"].help)
         await pilot.press("enter")
         await wait_for(pilot, lambda: len(world.app.screen_stack) == 1)
         await wait_for(pilot, lambda: world.screen.prompt.text == "/temp ")

@@ -8,7 +8,7 @@ from app.chat import ChatOptions
 from engine.catalog.specs import NGRAM, NONE
 from engine.protocol import Failed, Load, LoadOptions, Ready, SwapDrafter
 from engine.replay import READY, ReplayClient, Trace
-from tests.app.tui_world import BIG, SHORT, SMALL, World, ask, scripted, started, wait_for
+from tests.app.tui_world import BIG, SHORT, SMALL, World, ask, held, scripted, sees, started, wait_for
 
 TOO_LONG = Failed(
     "The question does not fit into the context.", "Shorten it.", "too_long", numbers={"needed": 21000, "limit": 8192, "droppable": 2}
@@ -25,7 +25,7 @@ async def test_a_failed_reply_gives_the_prompt_back() -> None:
         await wait_for(pilot, lambda: world.panels)
         assert "The model gave no numbers." in world.panels[0].plain
         assert "Load it again." in world.panels[0].plain
-        assert "! The model gave no numbers." in world.shown()
+        await sees(world, pilot, "! The model gave no numbers.")
         assert world.screen.prompt.text == "why?"
         assert world.asked == []
         await pilot.press("enter")
@@ -42,7 +42,7 @@ async def test_a_reply_that_breaks_off_keeps_its_text() -> None:
         await wait_for(pilot, lambda: world.panels)
         kept = world.replies[0].exact
         assert kept.startswith("One two three")
-        assert "Broken off by the error below" in world.shown()
+        await sees(world, pilot, "Broken off by the error below")
         assert world.screen.prompt.text == ""
         await ask(world, pilot, "go on")
         assert [message.content for message in world.requests[1].messages] == ["count", kept, "go on"]
@@ -65,7 +65,7 @@ async def test_too_long_asks_and_drops_on_yes() -> None:
         assert world.screen.focused is panel
         assert world.asked == ["first", "second"]
         await pilot.press("y")
-        await wait_for(pilot, lambda: len(world.requests) == 3 and not world.screen.situation.generating)
+        await wait_for(pilot, lambda: len(world.requests) == 3 and world.rests)
         assert world.requests[2].trim
         assert not world.requests[1].trim
         await wait_for(pilot, lambda: "The 2 oldest messages are no longer sent" in world.shown())
@@ -117,7 +117,8 @@ async def test_a_load_without_memory_offers_ways_out() -> None:
 async def test_a_failed_swap_keeps_target_and_chat() -> None:
     """The panel offers the look-up; the reply under way is not touched."""
     vocabulary = Failed("small has another vocabulary.", "It differs at id 5; the bridge is needed.", "vocabulary")
-    world = World(trace=Trace(swap=((0.0, vocabulary),), replies=(scripted(SHORT * 30, step_s=0.01),)), speed=1.0)
+    reply = held(SHORT * 30, 5)
+    world = World(trace=Trace(swap=((0.0, vocabulary),), replies=(reply,)))
     async with world.app.run_test() as pilot:
         await started(world, pilot)
         world.screen.prompt.put("go")
@@ -131,16 +132,15 @@ async def test_a_failed_swap_keeps_target_and_chat() -> None:
         world.client.trace = replace(world.client.trace, swap=((0.0, READY),))
         await pilot.press("1")
         await wait_for(pilot, lambda: world.client.sent[-1] == SwapDrafter(NGRAM))
-        await wait_for(pilot, lambda: not world.screen.situation.generating)
+        reply.go()
+        await wait_for(pilot, lambda: world.rests)
         assert world.replies[0].exact == SHORT * 30
 
 
 async def test_a_load_that_loses_only_its_drafter_goes_on() -> None:
     """Two answers to one command: the failure is said, the target is ready, and the waiting question is sent."""
     lost = Failed("small has another vocabulary.", "It differs at id 5.", "vocabulary", lost=("drafter",))
-    world = World(
-        trace=Trace(load=((0.0, lost), (0.5, READY)), replies=(scripted(SHORT),)), speed=1.0, options=ChatOptions(target=BIG, drafter=SMALL)
-    )
+    world = World(trace=Trace(load=((0.0, lost), (0.0, READY)), replies=(scripted(SHORT),)), options=ChatOptions(target=BIG, drafter=SMALL))
     async with world.app.run_test() as pilot:
         world.screen.prompt.put("early")
         await pilot.press("enter")
@@ -150,7 +150,7 @@ async def test_a_load_that_loses_only_its_drafter_goes_on() -> None:
         assert world.screen.loaded.target == BIG
         assert world.screen.loaded.drafter == NONE
         assert not world.screen.loaded.loading
-        assert "draft: none" in world.shown()
+        await sees(world, pilot, "draft: none")
 
 
 async def test_missing_weights_can_be_fetched() -> None:
@@ -201,7 +201,7 @@ async def test_a_dead_engine_is_said() -> None:
 
     world = World()
     world.client = world.app.client = world.app.chat_screen.client = Dying(
-        Trace(replies=(scripted(SHORT, prefill_s=100.0),)), 1.0
+        Trace(replies=(held(SHORT, 0),)), None
     )  # never answers the question
     world.screen.loaded._client = world.client
     async with world.app.run_test() as pilot:
@@ -221,8 +221,7 @@ async def test_errors_are_text_not_markup() -> None:
         await started(world, pilot)
         await ask(world, pilot, "why?")
         await wait_for(pilot, lambda: world.panels)
-        assert "[bold]x[/] [/foo] ␛[2J" in world.shown()
-        assert "arr[0] = [link=x]" in world.shown()
+        await sees(world, pilot, "[bold]x[/] [/foo] ␛[2J", "arr[0] = [link=x]")
 
 
 async def test_notes_of_a_load_and_start_are_shown_once() -> None:

@@ -10,7 +10,7 @@ from app.widgets.messages import UserMessage
 from app.widgets.reply import Reply
 from engine.catalog.specs import NGRAM
 from tests.app.test_tui_commands import say
-from tests.app.tui_world import BIG, SHORT, World, ask, scripted, started, wait_for
+from tests.app.tui_world import BIG, SHORT, World, ask, held, scripted, sees, started, wait_for
 
 CODE = "Two blocks:\n\n```py\nprint(1)  # " + "long " * 40 + "\n```\n\n- and\n\n  ```sh\n  ls\n  ```\n"
 
@@ -55,10 +55,10 @@ async def test_edit_makes_a_branch_and_brackets_walk_between_them() -> None:
         await pilot.press("tab", "g", "e")
         await wait_for(pilot, lambda: world.screen.focused is world.screen.prompt)
         assert world.screen.prompt.text == "first"
-        assert "Editing a question" in world.shown()
+        await sees(world, pilot, "Editing a question")
         world.screen.prompt.put("first, better")
         await pilot.press("enter")
-        await wait_for(pilot, lambda: len(world.requests) == 3 and not world.screen.situation.generating)
+        await wait_for(pilot, lambda: len(world.requests) == 3 and world.rests)
         assert [m.content for m in world.requests[2].messages] == ["first, better"]
         assert world.asked == ["first, better"]
         assert "Editing" not in world.shown()
@@ -96,10 +96,10 @@ async def test_a_version_of_an_earlier_answer() -> None:
     async with world.app.run_test(size=(100, 30)) as pilot:
         await talked(world, pilot, "first", "second")
         await pilot.press("tab", "g", "j", "r")
-        await wait_for(pilot, lambda: len(world.requests) == 3 and not world.screen.situation.generating)
+        await wait_for(pilot, lambda: len(world.requests) == 3 and world.rests)
         await wait_for(pilot, lambda: [reply.exact for reply in world.replies] == ["Uno."])
         assert world.asked == ["first"]
-        assert "version 2/2" in world.shown()
+        await sees(world, pilot, "version 2/2")
         await pilot.press("left_square_bracket")
         await wait_for(pilot, lambda: world.asked == ["first", "second"])
         assert [reply.exact for reply in world.replies] == ["One.", "Two."]
@@ -107,12 +107,12 @@ async def test_a_version_of_an_earlier_answer() -> None:
 
 
 async def test_a_stopped_new_version_of_an_earlier_answer_brings_everything_back() -> None:
-    world = World(scripted("One."), scripted("Two."), scripted("Uno.", prefill_s=30.0), speed=4.0)
+    world = World("One.", "Two.", held("Uno.", 0))
     async with world.app.run_test(size=(100, 30)) as pilot:
         await talked(world, pilot, "first", "second")
         await pilot.press("tab", "g", "r")
         await wait_for(pilot, lambda: len(world.requests) == 3)
-        assert world.asked == ["first"]
+        await wait_for(pilot, lambda: world.asked == ["first"])
         await pilot.press("escape")
         await wait_for(pilot, lambda: world.asked == ["first", "second"] and [r.exact for r in world.replies] == ["One.", "Two."])
         assert all(reply.display for reply in world.replies)
@@ -138,19 +138,19 @@ async def test_undo_and_redo() -> None:
 
 
 async def test_continue_goes_on_in_the_same_reply() -> None:
-    world = World(scripted(SHORT * 40, step_s=0.02), scripted(" And on."), speed=1.0)
+    world = World(held(SHORT * 40, 8), " And on.")
     async with world.app.run_test(size=(100, 30), notifications=True) as pilot:
         await started(world, pilot)
         world.screen.prompt.put("go")
         await pilot.press("enter")
         await wait_for(pilot, lambda: world.replies and len(world.replies[0].exact) > 60)
         await pilot.press("escape")
-        await wait_for(pilot, lambda: not world.screen.situation.generating)
+        await wait_for(pilot, lambda: world.rests)
         begun = world.replies[0].exact
         done = world.screen.chat.last
         assert done is not None
         await say(world, pilot, "/continue")
-        await wait_for(pilot, lambda: len(world.requests) == 2 and not world.screen.situation.generating)
+        await wait_for(pilot, lambda: len(world.requests) == 2 and world.rests)
         request = world.requests[1]
         assert (request.carry_on, request.offset, request.seed) == (True, len(done.token_ids), done.seed)
         assert [m.content for m in request.messages] == ["go", begun]
@@ -167,11 +167,11 @@ async def test_delete_asks() -> None:
     async with world.app.run_test(size=(100, 30)) as pilot:
         await talked(world, pilot, "first")
         await pilot.press("ctrl+r")
-        await wait_for(pilot, lambda: len(world.requests) == 2 and not world.screen.situation.generating)
+        await wait_for(pilot, lambda: len(world.requests) == 2 and world.rests)
         await ask(world, pilot, "second")
         await pilot.press("tab", "g", "j", "d")
         await wait_for(pilot, lambda: isinstance(world.app.screen, AskScreen))
-        assert "this version of the answer" in world.shown()
+        await sees(world, pilot, "this version of the answer")
         await pilot.press("escape")
         await wait_for(pilot, lambda: world.app.screen is world.screen)
         assert world.asked == ["first", "second"]
@@ -225,13 +225,10 @@ async def test_find_in_the_chat() -> None:
         await pilot.press("tab", "g", "slash")
         await wait_for(pilot, lambda: world.screen.prompt.text == "/find ")
         await pilot.press(*"needle", "enter")
-        seen = []
-        for key in ("", "n", "n", "n", "N"):
-            if key:
-                await pilot.press(key)
-            await pilot.pause(0.05)
-            seen.append(at(world))
-        assert seen == ["A **needle** here.", "needle?", "Another Needle.", "A **needle** here.", "Another Needle."]
+        await wait_for(pilot, lambda: at(world) == "A **needle** here.")
+        for key, place in zip("nnnN", ("needle?", "Another Needle.", "A **needle** here.", "Another Needle."), strict=True):
+            await pilot.press(key)
+            await wait_for(pilot, lambda place=place: at(world) == place)
         assert any("3 of 3" in text for text in world.toasts)
         await pilot.press("escape")
         await say(world, pilot, "/find haystack")
@@ -246,8 +243,8 @@ async def test_thoughts_are_folded_and_open() -> None:
         await talked(world, pilot, "why?")
         assert world.replies[0].exact == text
         await wait_for(pilot, lambda: "▸ thoughts (" in world.shown())
+        await sees(world, pilot, "The answer.")
         assert "I wonder" not in world.shown()
-        assert "The answer." in world.shown()
         await pilot.press("tab", "o")
         await wait_for(pilot, lambda: "I wonder [bold]" in world.shown())
         assert "<think>" not in world.shown()
@@ -259,24 +256,26 @@ async def test_thoughts_are_folded_and_open() -> None:
         await ask(world, pilot, "again?")
         await wait_for(pilot, lambda: world.shown().count("I wonder [bold]") == 2)
         await say(world, pilot, "/copy")
-        assert world.app.clipboard == text
+        await wait_for(pilot, lambda: world.app.clipboard == text)
 
 
 async def test_thoughts_that_the_template_opened() -> None:
     """Only the end tag is in the reply: what stood before it is folded once it comes, and from the start in the next reply."""
     text = "I wonder.\n\nStill.\n </think> The answer."
-    world = World(scripted(text, kept=(0,), step_s=0.1), scripted(text, kept=(0,), step_s=0.1), speed=1.0)
+    second = held(text, 2, kept=(0,))
+    world = World(scripted(text, kept=(0,)), second)
     async with world.app.run_test(size=(80, 30)) as pilot:
         await started(world, pilot)
         await ask(world, pilot, "why?")
         await wait_for(pilot, lambda: "▸ thoughts (" in world.shown())
+        await sees(world, pilot, "The answer.")
         assert "I wonder" not in world.shown()
-        assert "The answer." in world.shown()
         world.screen.prompt.put("again?")
         await pilot.press("enter")
-        await wait_for(pilot, lambda: "▸ thinking (" in world.shown())
+        await sees(world, pilot, "▸ thinking (")
         assert "I wonder" not in world.shown()
-        await wait_for(pilot, lambda: not world.screen.situation.generating)
+        second.go()
+        await wait_for(pilot, lambda: world.rests)
         assert [reply.exact for reply in world.replies] == [text, text]
 
 

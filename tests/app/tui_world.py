@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +26,11 @@ from engine.catalog.progress import Progress
 from engine.catalog.specs import NGRAM, ModelSpec
 from engine.catalog.vocabulary import Relation
 from engine.errors import EngineError
-from engine.protocol import Event, Generate, LoadOptions, Step
+from engine.protocol import Event, Generate, LoadOptions
 from engine.replay import ReplayClient, Trace, load_trace, scripted
 from engine.trace import Timed
 from tests.app.screen_text import shown
+from tests.held import Held, held, stuck
 from tests.patience import PATIENCE_S, Patience
 
 TRACES = Path(__file__).parents[1] / "data" / "traces"
@@ -126,38 +126,6 @@ class Machine(Surroundings):
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class Meanwhile:
-    """An event that nobody knows: the player looks for a stop and for a swap before the next one."""
-
-
-class Held(tuple[Timed, ...]):
-    """What is replayed, held before its event number `at` until `go` is set: it is under way for as long as a test needs.
-
-    A stop ends it, and a swap is done meanwhile, as in the middle of any reply. In place of the recorded pace everything comes at once.
-    """
-
-    go: threading.Event
-    at: int
-
-    def __new__(cls, timed: Sequence[Timed], at: int) -> Held:
-        new = super().__new__(cls, timed)
-        new.go, new.at = threading.Event(), at
-        return new
-
-    def __iter__(self) -> Iterator[Timed]:
-        for number, (_, event) in enumerate(super().__iter__()):
-            while number == self.at and not self.go.wait(0.01):
-                yield 0.0, Meanwhile()  # type: ignore[misc]
-            yield 0.0, event
-
-
-def held(text: str, steps: int) -> Held:
-    """A scripted reply that is held once it has made so many steps."""
-    timed = scripted(text)
-    return Held(timed, next(n for n, (_, event) in enumerate(timed) if isinstance(event, Step) and event.index == steps + 1))
-
-
 class World:
     """One application on a replayed engine."""
 
@@ -232,8 +200,7 @@ async def wait_for(pilot: Pilot[int], predicate: Callable[[], object], patience_
     patience = Patience(patience_s)
     while not predicate():
         assert patience.left(), "it did not happen; on the screen is\n" + shown(pilot.app)
-        await asyncio.sleep(0.01)
-        await pilot.pause()
+        await pilot.pause(0.02)
 
 
 async def sees(world: World, pilot: Pilot[int], *texts: str) -> None:
@@ -256,5 +223,5 @@ async def ask(world: World, pilot: Pilot[int], text: str) -> None:
 
 __all__ = [
     "BIG", "SHORT", "SMALL", "TINY", "TRACES",
-    "Held", "Machine", "World", "ask", "held", "load_trace", "scripted", "sees", "started", "wait_for",
+    "Held", "Machine", "World", "ask", "held", "load_trace", "scripted", "sees", "started", "stuck", "wait_for",
 ]  # fmt: skip
