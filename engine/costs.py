@@ -8,25 +8,50 @@ from time import perf_counter
 
 import torch
 
+from engine.cuda import notebook
 from engine.decoder.target import Target
 from engine.speculation.control import Controller
 from engine.speculation.draft import Drafter
 
 WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16)
+WARM = (1, 2, 3, 4, 5, 6, 8)  # passes that are recorded at once where their costs are known
 TREE_WIDTHS = (1, 3, 4, 6, 8, 12, 16, 24, 40, 64)
 FEWEST_OF_A_TREE = 20  # drafters that can use so many nodes branch
 
 
-def measure(target: Target, drafter: Drafter, control: Controller, begin: Callable[[], None]) -> None:
-    """Time what is not known yet. `begin` is called before that takes time."""
+def measure(target: Target, drafter: Drafter, control: Controller, begin: Callable[[], None], name: str = "") -> None:
+    """Time what is not known yet. `begin` is called before that takes time. On a card, what was measured under this name (model and
+    scheme) is kept for the next start."""
     trees = drafter.needs.max_nodes >= FEWEST_OF_A_TREE
     if control.verify.known and (control.trees.known or not trees):
         return
-    begin()
+    device = torch.device(getattr(target, "device", "cpu"))
+    records = getattr(target, "static", None) is not None
+    kept = _kept(device, f"costs of {name}") if name else None
+    kept_trees = _kept(device, f"costs of {name}, trees") if name and trees else None
+    if (kept is None and not control.verify.known) or (kept_trees is None and trees):
+        begin()
     if not control.verify.known:
-        control.measured(_costs(target, WIDTHS, lambda row: row, times=2))  # the first pass of a width makes its program
+        if kept is None:
+            kept = _costs(target, WIDTHS, lambda row: row, times=2)  # the first pass of a width makes its program
+            notebook.remember(device, f"costs of {name}", kept)
+        else:
+            _costs(target, WARM, lambda row: row)
+        control.measured(kept)
     if trees:  # half of the rows are leaves
-        control.measured_trees(_costs(target, TREE_WIDTHS, lambda row: row // 2))
+        if kept_trees is None:
+            kept_trees = _costs(target, TREE_WIDTHS, lambda row: row // 2, times=2 if records else 1)
+            notebook.remember(device, f"costs of {name}, trees", kept_trees)
+        control.measured_trees(kept_trees)
+
+
+def _kept(device: torch.device, what: str) -> dict[int, float] | None:
+    """Costs that were measured on this card before."""
+    try:
+        costs = {int(rows): float(seconds) for rows, seconds in notebook.recall(device, what).items()}
+    except (AttributeError, TypeError, ValueError):
+        return None
+    return costs if len(costs) > 1 and min(costs.values()) > 0.0 else None
 
 
 def curve(target: Target, widths: tuple[int, ...]) -> dict[int, float]:

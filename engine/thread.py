@@ -199,7 +199,9 @@ class Engine:
         assert session is not None
         session.control.most = 0
         if session.loaded.drafter is not None:
-            costs.measure(session.target, session.loaded.drafter, session.control, lambda: self._out.put(Loading("Measuring this machine")))
+            name = f"{self._spec.name}, {self._opened.scheme} and {self._opened.head_scheme}" if self._opened is not None else ""
+            told = Loading("Measuring this machine")
+            costs.measure(session.target, session.loaded.drafter, session.control, lambda: self._out.put(told), name)
 
     def _swap(self, number: int, command: SwapDrafter) -> None:
         if self._session is None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
 from engine import costs
+from engine.cuda import notebook
 from engine.drafters.ngram import Ngram
 from engine.speculation.control import Controller
+from engine.speculation.draft import Needs
 from tests.tiny import tiny_target
 
 
@@ -30,3 +34,32 @@ def test_what_a_width_costs_once_is_not_taken_for_its_cost(monkeypatch: pytest.M
     assert [control.verify.at(width) for width in costs.WIDTHS] == list(costs.WIDTHS)
     assert len(begun) == 1  # known the second time
     assert target.length == 0
+
+
+def test_costs_of_a_card_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Measured once per card, model and scheme; the next start only records the usual passes."""
+    monkeypatch.setenv("SPECCHAT_HOME", str(tmp_path))
+    monkeypatch.setattr(notebook, "card", lambda device: "a card")
+    begun: list[str] = []
+    rows: list[int] = []
+    found: dict[str, Controller] = {}
+    for start in ("first", "second", "another model", "first again"):
+        target, control = tiny_target(1), Controller()
+        real = target.verify
+        monkeypatch.setattr(target, "verify", lambda tokens, parents, real=real: rows.append(len(tokens)) or real(tokens, parents))
+        rows.clear()
+        costs.measure(target, Ngram(), control, lambda start=start: begun.append(start), "x" if "another" not in start else "y")
+        found[start] = control
+        assert control.verify.known
+        if start in ("second", "first again"):
+            assert rows == [1, *costs.WARM]
+        if start == "another model":
+            notebook.remember(torch.device("cpu"), "costs of x, trees", {"1": "much"})
+    assert begun == ["first", "another model"]
+    assert [found["second"].verify.at(w) for w in costs.WIDTHS] == [found["first"].verify.at(w) for w in costs.WIDTHS]
+    heads = Ngram()
+    heads.needs = Needs(max_nodes=64)
+    target, control = tiny_target(1), Controller()
+    costs.measure(target, heads, control, lambda: begun.append("trees"), "x")
+    assert control.trees.known
+    assert begun[-1] == "trees"  # chains are known, trees were a damaged note
