@@ -135,7 +135,7 @@ def child(folder: Path, quant: str, tokens: int) -> dict[str, Any]:
     from engine.decoder.target import LeanTarget
     from engine.drafters.heads.build import open_heads
 
-    predicted = fit.without_libraries(fit.estimate(folder / "heads", quant=quant, context=CONTEXT, device="cpu"), "cpu")
+    predicted = fit.estimate(folder / "heads", quant=quant, context=CONTEXT, device="cpu")
     weights = load_weights(folder / "target", device="cpu", quant=quant, use_cache=False)
     target = LeanTarget(weights, CONTEXT)
     plain, _ = reply(target, None, tokens)
@@ -146,7 +146,7 @@ def child(folder: Path, quant: str, tokens: int) -> dict[str, Any]:
     peak, held = watch.stop(), anonymous() - watch.begin
     drafted, steps = reply(target, drafter, tokens)
     return {
-        "method": drafter.method, "quant": quant, "load_s": round(load_s, 1), "predicted": predicted.weights + predicted.work, "peak": peak,
+        "method": drafter.method, "quant": quant, "load_s": round(load_s, 1), "predicted": predicted.weights + fit.PACKING, "peak": peak,
         "predicted_weights": predicted.weights, "held": held, "reported": drafter.memory(), "same_text": plain == drafted,
         "tokens": len(drafted), "steps": steps,
     }  # fmt: skip

@@ -19,7 +19,7 @@ from engine.decoder.rope import rotate_
 from engine.drafters.heads.specs import HeadSpec
 from engine.errors import EngineError
 
-BLOCK = 1 << 22  # weights that are in memory at once while packing
+BLOCK = 1 << 20  # weights that are in memory at once while packing, as float32 and a few temporaries
 GROW = 512
 SILU = Gate("silu")
 
