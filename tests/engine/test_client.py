@@ -11,6 +11,7 @@ import pytest
 
 from engine.client import EngineClient, Outbox, Stopper, events
 from engine.protocol import Event, Failed, Generate, Loading, Message, Notice, Prefill, Unload, Unloaded
+from tests.patience import PATIENCE_S, Patience
 
 
 def test_the_outbox_hands_out_everything_in_order_once() -> None:
@@ -43,8 +44,8 @@ def test_waiting_ends_with_the_first_event_or_the_time() -> None:
     assert time.perf_counter() - begun >= 0.04
     threading.Timer(0.05, lambda: out.put(Notice("x"))).start()
     begun = time.perf_counter()
-    assert out.wait(10.0) == [Notice("x")]
-    assert time.perf_counter() - begun < 5.0
+    assert out.wait(3600.0) == [Notice("x")]
+    assert time.perf_counter() - begun < 1800.0
 
 
 def test_a_writer_and_a_reader_lose_nothing() -> None:
@@ -52,8 +53,8 @@ def test_a_writer_and_a_reader_lose_nothing() -> None:
     got: list[Event] = []
     writer = threading.Thread(target=lambda: [out.put(Notice(str(n))) for n in range(5000)])
     writer.start()
-    deadline = time.perf_counter() + 20
-    while len(got) < 5000 and time.perf_counter() < deadline:
+    patience = Patience()
+    while len(got) < 5000 and patience.left():
         got += out.wait(0.1)
     writer.join()
     assert [e.text for e in got if isinstance(e, Notice)] == [str(n) for n in range(5000)]
@@ -92,11 +93,11 @@ def test_commands_without_a_model_are_answered() -> None:
         assert answers[0].hint
         assert client.alive
     finally:
-        client.close(20.0)
+        client.close(PATIENCE_S)
     assert not client.alive
 
 
 @pytest.mark.parametrize("code", ["import engine.protocol, engine.replay", "from engine.client import EngineClient; EngineClient()"])
 def test_the_screens_side_imports_no_torch(code: str) -> None:
     check = "import sys; assert not {'torch', 'transformers', 'numpy', 'bitsandbytes'} & set(sys.modules)"
-    subprocess.run([sys.executable, "-c", f"{code}; {check}"], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", f"{code}; {check}"], check=True, timeout=PATIENCE_S)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from engine.catalog.specs import NGRAM, NONE, ModelSpec
@@ -10,6 +12,7 @@ from engine.replay import ReplayClient, Take, Trace, scripted
 from engine.takes import behind, first, ids_of, text_of
 from engine.trace import Timed
 from tests.engine.test_replay import until
+from tests.held import held
 
 TEXT = "one two three four five six seven eight nine ten eleven twelve"
 PLAIN = scripted(TEXT, depth=0, kept=(0,), step_s=0.02)
@@ -128,12 +131,14 @@ def test_what_was_not_recorded_is_said_and_answered_always_alike() -> None:
 
 def test_a_swap_in_mid_reply_goes_on_with_the_other_recording() -> None:
     """The text is whole, the steps are those of both drafters, and the end names the new one."""
-    client = ReplayClient(trace(0.05), speed=1.0)
+    first_take, *others = trace().takes
+    plain = held(TEXT, 3, depth=0, kept=(0,))
+    client = ReplayClient(Trace(takes=(replace(first_take, timed=plain), *others)), speed=None)
     loaded(client, NONE)
     client.send(Generate(1, messages=(Message("user", "count"),)))
     seen = until(client, Step)
     client.send(SwapDrafter(NGRAM))
-    seen += until(client, Done, timeout_s=10.0)
+    seen += until(client, Done)
     done = seen[-1]
     assert isinstance(done, Done)
     written = [event for event in seen if isinstance(event, Step)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-import time
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -37,10 +37,10 @@ from engine.protocol import (
     Unload,
     Unloaded,
 )
+from tests.patience import PATIENCE_S, Patience
 from tests.tiny_disk import spec_of, tiny_model
 
 CPU = LoadOptions(device="cpu", quant="fp32")
-PATIENCE_S = 20.0
 
 
 @pytest.fixture(scope="module")
@@ -64,18 +64,45 @@ def quick_collections() -> Iterator[None]:
     gc.unfreeze()
 
 
+class Gate:
+    """Holds the engine behind each step of one reply until it may go on, or shall stop: the test is in time, whatever the machine does."""
+
+    def __init__(self, client: EngineClient) -> None:
+        self.reply: int | None = None  # None: nothing is held
+        self._client, self._put = client, client._outbox.put
+        self._going = threading.Semaphore(0)
+        client._outbox.put = self._hold  # type: ignore[method-assign]
+
+    def _hold(self, event: Event) -> None:
+        stopped = self._client._stopper._stopped
+        self._put(event)
+        while isinstance(event, Step) and event.reply == self.reply and not self._going.acquire(timeout=0.01):
+            if self._client._stopper._stopped > stopped:
+                break
+
+    def go(self) -> None:
+        """One step more."""
+        self._going.release()
+
+    def open(self) -> None:
+        """Hold nothing any more."""
+        self.reply = None
+        self.go()
+
+
 class Face:
     """A client with some patience."""
 
     def __init__(self) -> None:
         self.client = EngineClient()
+        self.gate = Gate(self.client)
         self.send, self.stop = self.client.send, self.client.stop
 
     def until(self, wanted: Callable[[Event], bool]) -> list[Event]:
         """All events up to the first wanted one."""
         seen: list[Event] = []
-        deadline = time.perf_counter() + PATIENCE_S
-        while time.perf_counter() < deadline:
+        patience = Patience()
+        while patience.left():
             seen += self.client.wait(0.05)
             if any(wanted(e) for e in seen):
                 return seen
@@ -354,11 +381,14 @@ def test_a_swap_without_a_target_is_refused(face: Face) -> None:
 def test_swaps_in_the_middle_of_a_reply_keep_the_text(face: Face, disk: dict[str, ModelSpec]) -> None:
     face.load(disk["target"])
     plain = face.ask(1, max_tokens=900)
+    face.gate.reply = 2
     face.send(generate(2, max_tokens=900))
     answers: list[Event] = []
     for drafter in (NGRAM, disk["small"], ModelSpec("gone", role="drafter", repo="somebody/gone"), disk["stranger"], disk["same"]):
         answers += face.until(lambda e: isinstance(e, Step))
         face.send(SwapDrafter(drafter))
+        face.gate.go()
+    face.gate.open()
     answers += face.until(lambda e: isinstance(e, Done))
     done = next(e for e in answers if isinstance(e, Done))
     assert done.token_ids == plain.token_ids
@@ -375,6 +405,7 @@ def test_a_stop_ends_the_running_reply_and_what_waits_but_not_the_next(face: Fac
     face.load(disk["target"], NGRAM)
     plain = face.ask(1, max_tokens=1500)
     face.stop()  # nothing runs: nothing happens
+    face.gate.reply = 2
     face.send(generate(2, max_tokens=1500))
     face.send(generate(3, max_tokens=1500))
     face.until(lambda e: isinstance(e, Step))
@@ -415,9 +446,10 @@ def test_closing_ends_the_thread(face: Face, disk: dict[str, ModelSpec], when: s
     else:
         face.load(disk["target"], disk["small"])
     if when == "reply":
+        face.gate.reply = 1
         face.send(generate(1, max_tokens=1500))
         face.until(lambda e: isinstance(e, Step))
-    face.client.close(30.0)
+    face.client.close(PATIENCE_S)
     assert not face.client.alive
     if when == "reply":
         done = [e for e in face.client.drain() if isinstance(e, Done)]

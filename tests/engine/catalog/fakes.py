@@ -71,6 +71,9 @@ SMALL = {"config.json": json.dumps(CONFIG).encode(), "tokenizer.json": b"{}", "R
 WEIGHTS = safetensors_bytes({"model.embed_tokens.weight": (1000, 64), "model.layers.0.mlp.up_proj.weight": (128, 64)})
 
 
+HANG_S = 3600.0
+
+
 class FakeHub:
     """Serves one repository as the hub does. Change the fields to make it misbehave."""
 
@@ -78,12 +81,14 @@ class FakeHub:
         self.files, self.lfs = dict(files), lfs
         self.repo = "org/tiny"
         self.gated = False  # file downloads answer 403, as for a licence not yet accepted
-        self.hang = False  # takes the connection and never answers
+        self.hang = False  # takes the connection and does not answer before an hour has passed
+        self.over = threading.Event()
         self.status = 0  # answer everything with this
         self.cut_after: int | None = None  # break the connection after so many bytes of a weight file
         self.cuts = 0  # so many times
         self.ranges = True
         self.block_s = 0.0  # pause between blocks of 64 kB
+        self.held_at = 0  # not more than so many bytes of a weight file, until it is 0
         self.sent: dict[str, bytes] = {}  # other bytes than the metadata promise
         self.requests: list[tuple[str, str, str]] = []  # method, path, range
         self.tokens: set[str] = set()
@@ -107,6 +112,8 @@ class FakeHub:
         threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
 
     def close(self) -> None:
+        self.over.set()
+        self.held_at = 0
         self.server.shutdown()
         self.server.server_close()
 
@@ -119,7 +126,7 @@ class FakeHub:
         self.requests.append((handler.command, path, wanted))
         self.tokens.add(handler.headers.get("authorization", ""))
         if self.hang:
-            time.sleep(30)
+            self.over.wait(HANG_S)
             return
         if self.status:
             return self._say(handler, self.status, b"", {})
@@ -165,6 +172,8 @@ class FakeHub:
                 handler.wfile.write(data[at : min(at + (1 << 16), cut or len(data))])
                 if weights and self.block_s:
                     time.sleep(self.block_s)
+                while weights and 0 < self.held_at <= at:
+                    time.sleep(0.01)
         except OSError:
             handler.close_connection = True  # the client left
 
@@ -211,10 +220,11 @@ def write_wheel(folder: Path, name: str, version: str, member: str, data: bytes)
 
 
 class FakeIndex:
-    """A package index on loopback over a folder of wheels, which can be slow."""
+    """A package index on loopback over a folder of wheels, which can keep one back."""
 
     def __init__(self, folder: Path) -> None:
-        self.block_s = 0.0
+        self.held = ""  # of the wheel with this in its name only the beginning comes, until `go`
+        self.go = threading.Event()
         self.wheels_asked: list[str] = []
         index = self
 
@@ -239,7 +249,8 @@ class FakeIndex:
                 try:
                     for at in range(0, len(data), 1 << 16):
                         self.wfile.write(data[at : at + (1 << 16)])
-                        time.sleep(index.block_s)
+                        if index.held and index.held in self.path:
+                            index.go.wait(HANG_S)
                 except OSError:
                     pass  # the client left
 
@@ -249,5 +260,6 @@ class FakeIndex:
         threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
 
     def close(self) -> None:
+        self.go.set()
         self.server.shutdown()
         self.server.server_close()

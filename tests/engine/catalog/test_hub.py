@@ -12,6 +12,7 @@ import time
 from collections import namedtuple
 from pathlib import Path
 
+import psutil
 import pytest
 
 from engine.catalog import hub as hub_module
@@ -20,7 +21,8 @@ from engine.catalog.hub import disk_use, locate, pull, remove
 from engine.catalog.progress import Progress
 from engine.catalog.specs import ModelSpec
 from engine.errors import EngineError
-from tests.engine.catalog.fakes import COMMIT, SMALL, WEIGHTS, FakeHub, gguf_bytes, safetensors_bytes
+from tests.engine.catalog.fakes import COMMIT, HANG_S, SMALL, WEIGHTS, FakeHub, gguf_bytes, safetensors_bytes
+from tests.patience import PATIENCE_S, wait_until
 
 TINY = ModelSpec("tiny", repo="org/tiny")
 BIG = safetensors_bytes({"model.embed_tokens.weight": (3000, 500)})  # 3 MB
@@ -109,7 +111,7 @@ def test_a_single_gguf(hub: FakeHub) -> None:
 
 def test_an_interrupted_file_goes_on_where_it_stopped(hub: FakeHub) -> None:
     hub.files["model.safetensors"] = BIG
-    hub.block_s = 0.02
+    hub.held_at = 3_000_000
     seen: list[Progress] = []
     with pytest.raises(EngineError) as caught:
         pull(TINY, seen.append, lambda: bool(seen) and seen[-1].done > 1_000_000)
@@ -117,7 +119,7 @@ def test_an_interrupted_file_goes_on_where_it_stopped(hub: FakeHub) -> None:
     assert locate(TINY) is None
     have = disk_use(TINY)
     assert 1_000_000 < have < len(BIG)
-    hub.block_s = 0.0
+    hub.held_at = 0
     hub.requests.clear()
     path = pull(TINY)
     assert (path / "model.safetensors").read_bytes() == BIG
@@ -148,13 +150,11 @@ def test_a_connection_that_always_breaks(hub: FakeHub) -> None:
 
 def test_stopping_is_fast_even_when_the_hub_hangs(hub: FakeHub) -> None:
     hub.hang = True
-    stop = threading.Event()
-    threading.Timer(1.0, stop.set).start()
     started = time.monotonic()
     with pytest.raises(EngineError) as caught:
-        pull(TINY, None, stop.is_set)
+        pull(TINY, None, lambda: bool(hub.requests))
     assert caught.value.kind == "cancelled"
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < PATIENCE_S
 
 
 def test_a_hub_that_never_answers(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,20 +162,20 @@ def test_a_hub_that_never_answers(hub: FakeHub, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("SPECCHAT_ANSWER_S", "0.5")
     started = time.monotonic()
     assert failure().kind == "network"
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < PATIENCE_S
 
 
 def test_no_network(no_hub: None) -> None:
     started = time.monotonic()
     assert failure().kind == "network"
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < PATIENCE_S
 
 
 def test_a_connection_that_is_never_taken_gives_up_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     over = threading.Event()
 
     def never(*_: object, **__: object) -> None:
-        over.wait(20)
+        over.wait(HANG_S)
         raise OSError
 
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
@@ -183,7 +183,7 @@ def test_a_connection_that_is_never_taken_gives_up_in_time(monkeypatch: pytest.M
     monkeypatch.setattr(hub_module.socket, "create_connection", never)
     started = time.monotonic()
     assert failure().kind == "network"
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < PATIENCE_S
     over.set()
 
 
@@ -278,16 +278,16 @@ def test_unwritable_cache(hub: FakeHub, home: Path, monkeypatch: pytest.MonkeyPa
 
 def test_the_child_ends_with_its_parent(hub: FakeHub) -> None:
     hub.files["model.safetensors"] = BIG
-    hub.block_s = 0.05
+    hub.block_s = 1.0
     code = "from engine.catalog import hub\nfrom engine.catalog.specs import ModelSpec\nhub.pull(ModelSpec('tiny', repo='org/tiny'), print)"
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert parent.stdout
     while "model.safetensors" not in parent.stdout.readline():
         pass
+    children = psutil.Process(parent.pid).children(recursive=True)
+    assert children
     parent.kill()
     parent.wait()
-    time.sleep(0.3)
+    wait_until(lambda: not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children))
     partial = next(stored.hub_cache().rglob("*.incomplete"))
-    size = partial.stat().st_size
-    time.sleep(0.3)
-    assert partial.stat().st_size == size
+    assert partial.stat().st_size < len(BIG)
