@@ -134,6 +134,7 @@ class Memory:
     kv: int = 0
     device_used: int = 0
     device_total: int = 0
+    recorded: int = 0  # passes recorded on a card (CUDA graphs), of target and drafter together
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import torch
 
 from engine.catalog import fit, hub, stored
 from engine.catalog.specs import NONE, ModelSpec
+from engine.cuda import place
 from engine.decoder.opened import DEFAULT_CONTEXT, wish
 from engine.errors import EngineError
 from engine.machine import resolve_device
@@ -32,6 +33,12 @@ def plan(command: Load, device: torch.device) -> tuple[int, ModelSpec, tuple[str
             elif options.context is None and error.numbers.get("context"):
                 context = int(error.numbers["context"])
                 notes += (f"The context is {context} tokens: more does not fit into memory.",)
+            elif device.type == "cuda" and (laid := place.spread(need, free)) is not None:
+                notes += (laid.note(command.target.name, need.total, free),)
+                if drafter.kind not in ("none", "ngram"):
+                    notes += (f"{drafter.name} was left out: the target takes all there is.",)
+                    drafter = NONE
+                break
             else:
                 raise
         else:

@@ -24,6 +24,7 @@ from engine import costs  # noqa: E402
 from engine.catalog import measured, stored  # noqa: E402
 from engine.catalog.specs import NONE, ModelSpec  # noqa: E402
 from engine.client import Outbox, Stopper  # noqa: E402
+from engine.cuda.tune import recorded_bytes  # noqa: E402
 from engine.decoder.load import resolve_scheme  # noqa: E402
 from engine.decoder.opened import Opened  # noqa: E402
 from engine.drafters import registry  # noqa: E402
@@ -199,9 +200,9 @@ class Engine:
         assert session is not None
         session.control.most = 0
         if session.loaded.drafter is not None:
-            name = f"{self._spec.name}, {self._opened.scheme} and {self._opened.head_scheme}" if self._opened is not None else ""
-            told = Loading("Measuring this machine")
-            costs.measure(session.target, session.loaded.drafter, session.control, lambda: self._out.put(told), name)
+            name = f"{self._spec.name}, {self._opened.scheme}, {self._opened.head_scheme}" if self._opened is not None else ""
+            target, control, said = session.target, session.control, Loading("Measuring this machine")
+            costs.measure(target, session.loaded.drafter, control, lambda: self._out.put(said), name)
 
     def _swap(self, number: int, command: SwapDrafter) -> None:
         if self._session is None:
@@ -246,7 +247,7 @@ class Engine:
         assert self._opened is not None
         own = session.memory()
         used, total = device_memory(self._opened.device)
-        return Memory(own.target, own.drafter, own.kv, used, total)
+        return Memory(own.target, own.drafter, own.kv, used, total, recorded_bytes(self._opened.device))
 
     # --- a reply -----------------------------------------------------------------------------------------------------
 

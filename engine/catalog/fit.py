@@ -24,6 +24,7 @@ BITS = {"nf4": 4.5, "int8": 8.0, "bf16": 16.0, "fp16": 16.0, "fp32": 32.0}  # nf
 RESERVE = 500_000_000
 ROOM = 1_000_000_000  # more than this left over: fits; less: tight
 LIBRARIES = {"cuda": 700_000_000, "cpu": 400_000_000, "mps": 400_000_000}
+RECORDED = 300_000_000  # passes that are recorded on a card, and their intermediate numbers
 CHUNK = 512  # tokens of a prompt that go through at once
 PACKING = 64_000_000  # what a block of a matrix needs while it is made smaller
 ROWS = 16  # rows of logits in a verify, at most in the default setting
@@ -78,6 +79,8 @@ def estimate(path: Path, *, quant: str = "auto", head: str = "auto", context: in
     kv = [wide * per * min(context, window or context) for per, window in zip(model.kv_per_token, model.windows, strict=True)]
     full = sum(wide * per for per, window in zip(model.kv_per_token, model.windows, strict=True) if not window)
     work = wide * CHUNK * (4 * model.hidden + 3 * model.inner) + 4 * 3 * ROWS * model.vocab + LIBRARIES[kind]
+    if kind == "cuda":  # bitsandbytes unpacks a whole matrix while a prompt is read
+        work += RECORDED + (wide * 2 * model.inner * model.hidden if quant == "nf4" else 0)
     return Fit(round(weights), sum(kv), work, context, full, quant)
 
 

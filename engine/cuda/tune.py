@@ -47,6 +47,11 @@ def _recorder(device: torch.device) -> CudaRecorder:
     return CudaRecorder(device)
 
 
+def recorded_bytes(device: torch.device) -> int:
+    """Bytes of a card that recorded passes hold, of all models on it."""
+    return _recorder(device).nbytes if device.type == "cuda" else 0
+
+
 def ready(weights: Weights, context: int, exactly: bool, recorder: Recorder) -> LeanTarget:
     """See the module. The CPU tests come in here."""
     if exactly:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -20,15 +20,18 @@ from engine.decoder.source import AGAIN
 from engine.errors import EngineError
 from engine.speculation.draft import Needs
 
+if TYPE_CHECKING:
+    from engine.cuda.place import Spread
+
 CHUNK = 512
 MAX_NODES = 16
 _STATE = ("keys", "values")
 
 
-def open_hf(path: Path, device: torch.device, quant: str, context: int) -> tuple[HfTarget, str, str, list[str]]:
-    """(target, scheme, head scheme, notes). Raises EngineError."""
+def open_hf(path: Path, device: torch.device, quant: str, context: int, laid: Spread | None = None) -> tuple[HfTarget, str, str, list[str]]:
+    """(target, scheme, head scheme, notes). `laid`: over several cards and the host, by accelerate. Raises EngineError."""
     scheme, dtype = _scheme(path, device, quant)
-    model = _load(path, device, scheme, dtype)
+    model = _load(path, device, scheme, dtype, laid)
     limit = getattr(model.config.get_text_config(), "max_position_embeddings", None) or context
     target = HfTarget(model, min(context, limit), device)
     head = next(name for name, kind in DTYPES.items() if kind == dtype)
@@ -57,16 +60,23 @@ def _fast_nf4() -> bool:
         return False
 
 
-def _load(path: Path, device: torch.device, scheme: str, dtype: torch.dtype) -> Any:
+def _load(path: Path, device: torch.device, scheme: str, dtype: torch.dtype, laid: Spread | None = None) -> Any:
     from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
     options: dict[str, Any] = {"dtype": dtype, "local_files_only": True}
+    where: dict[str, Any] = {"device_map": {"": str(device)}}
+    if laid is not None:
+        where = {"device_map": "auto", "max_memory": laid.max_memory()}
+        options |= where
+    offload = laid is not None and laid.host > 0  # what lies on the host is not quantized
     if scheme == "nf4":
-        quantization = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype)
-        options |= {"quantization_config": quantization, "device_map": {"": str(device)}}
+        quantization = BitsAndBytesConfig(
+            load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype, llm_int8_enable_fp32_cpu_offload=offload
+        )
+        options |= {"quantization_config": quantization, **where}
     elif scheme == "int8":  # a threshold would make rows depend on each other
-        quantization = BitsAndBytesConfig(load_in_8bit=True, llm_int8_threshold=0.0)
-        options |= {"quantization_config": quantization, "device_map": {"": str(device)}}
+        quantization = BitsAndBytesConfig(load_in_8bit=True, llm_int8_threshold=0.0, llm_int8_enable_fp32_cpu_offload=offload)
+        options |= {"quantization_config": quantization, **where}
     folder = str(path)
     if path.is_file():
         folder, options["gguf_file"] = str(path.parent), path.name

@@ -33,6 +33,8 @@ def resolve_scheme(quant: str, head: str, device: torch.device, config: DecoderC
         if wish != "auto" and wish not in SCHEMES:
             raise EngineError(f"There is no number format {wish!r}.", f"Choose one of: auto, {', '.join(SCHEMES)}.", kind="config")
     floating = _activations(device)
+    if floating == torch.float16 and config is not None and config.family.startswith("gemma"):
+        floating = torch.float32  # hidden states of these leave the range of fp16
     if quant == "auto":
         quant = _auto(device, config)
     dtype = DTYPES.get(quant, floating)

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from engine.catalog.specs import ModelSpec
+from engine.cuda import place
 from engine.cuda.tune import lean
 from engine.decoder.load import load_weights
 from engine.decoder.target import Target
@@ -46,15 +47,18 @@ def open_target(
     notes: list[str] = [*tokenizer.notes]
     quant, head = wish(options.quant, spec.quant), wish(options.head, spec.head)
     target: Target
+    laid = place.needed(path, quant, head, context, device)  # over several cards
     try:
+        if laid is not None:
+            raise EngineError(f"{spec.name} is larger than one card.", kind="architecture")
         weights = load_weights(path, device=device, quant=quant, head=head, progress=progress, cancelled=cancelled, note=notes.append)
     except EngineError as error:
         if error.kind != "architecture":
             raise
         from engine.decoder.hf import open_hf
 
-        notes.append(f"{error.message} {error.hint}")
-        target, scheme, head_scheme, more = open_hf(path, device, quant, context)
+        notes.append(f"{error.message} {error.hint}".strip())
+        target, scheme, head_scheme, more = open_hf(path, device, quant, context, laid)
         notes += more
     else:
         most = weights.config.max_position

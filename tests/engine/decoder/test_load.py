@@ -21,6 +21,7 @@ from engine.decoder.source import open_source
 from engine.decoder.target import LeanTarget
 from engine.errors import EngineError
 from tests.oracle import as_gguf, config_of, model_of, saved
+from tests.tiny import tiny_config
 
 CPU = torch.device("cpu")
 
@@ -68,6 +69,14 @@ def test_auto_on_cuda(monkeypatch: pytest.MonkeyPatch, capability: tuple[int, in
     scheme, head, dtype = resolve_scheme("auto", "auto", torch.device("cuda"))
     assert (scheme, dtype) == ("nf4", activations)
     assert head == ("fp16" if activations == torch.float16 else "bf16")
+
+
+@pytest.mark.parametrize(("capability", "activations"), [((7, 5), torch.float32), ((8, 9), torch.bfloat16)])
+def test_gemma_on_cuda(monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], activations: torch.dtype) -> None:
+    """Its hidden states leave the range of fp16, which is what older cards have."""
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    gemma = replace(tiny_config(), family="gemma3_text", hidden_size=64, intermediate_size=128)
+    assert resolve_scheme("auto", "auto", torch.device("cuda"), gemma)[2] == activations
 
 
 def test_wishes() -> None:
