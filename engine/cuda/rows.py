@@ -89,7 +89,7 @@ class StaticRows:
         numbers = self._numbers(tokens, parents, width, tree)
         recorded = self._passes.get(key) or self._record(key, numbers)
         if recorded is None:
-            return None
+            return None if self.trouble else self.run(tokens, parents, last, needs)
         self.recorder.upload(numbers, recorded.source, recorded.numbers)
         logits, taps = recorded.run()
         assert logits is not None
@@ -144,10 +144,13 @@ class StaticRows:
         before = recorder.nbytes
         try:
             recorded = Recorded(source, held, recorder.record(self.one_pass(key, held)))
-        except (RuntimeError, NotImplementedError) as error:  # also: no memory for it
-            self.trouble = str(error).partition("\n")[0][:200]
+        except Exception as error:  # no memory for it, a compiler that fails: there is always another way
             log.warning("passes of %s rows cannot be recorded: %s", key.width, error)
             self.clear()
+            if self._slots is None:
+                self._slots = buckets.slots
+            else:
+                self.trouble = str(error).partition("\n")[0][:200] or type(error).__name__
             return None
         self._passes[key] = recorded
         self._nbytes += recorder.nbytes - before

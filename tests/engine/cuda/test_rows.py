@@ -167,6 +167,19 @@ def test_a_device_that_refuses_goes_the_ordinary_way() -> None:
     assert other.static.trouble == "operation not permitted when stream is capturing"
 
 
+def test_attention_that_fails_gives_way_to_the_librarys(monkeypatch: pytest.MonkeyPatch) -> None:
+    ordinary, other, ids = pair(torch.float64, None, False, 30)
+
+    def fails(*_: object) -> torch.Tensor:
+        raise Exception("out of resource: shared memory")
+
+    monkeypatch.setattr("engine.cuda.attend.attend", fails)
+    other.static = StaticRows(other.model, other.cache, EagerRecorder(CPU), slots=None)
+    tokens = torch.tensor([ids[-1], 4, 5])
+    assert torch.allclose(ordinary.verify(tokens, (0, 0)), other.verify(tokens, (0, 0)), atol=1e-10)
+    assert (other.static.trouble, len(other.static)) == ("", 1)
+
+
 def test_buckets() -> None:
     assert [buckets.width(n) for n in (1, 5, 7, 9, 65, 80)] == [1, 5, 8, 12, 65, 80]
     assert buckets.slots(100, 4000) == 512
