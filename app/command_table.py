@@ -217,7 +217,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("set_default", "Back to the default", "backspace,delete", label="default", where="settings"),
     Command("set_reload", "Load the model again with these settings", "l", label="load again", where="settings"),
     Command("pull_start", "Download what is missing, and go on", "enter", label="download and go on", where="pull", bind=False),
-    Command("pull_choose", "Choose", "up,down", label="choose", where="pull", bind=False),
+    Command("pull_choose", "Choose; 1 to 9 take a row at once", "up,down", label="choose", where="pull", bind=False),
     Command("pull_back", "Stop the download, else back to the chat", "escape", label="back", where="pull"),
     Command("help_back", "Back to the chat", "escape,f1,q", label="back", where="help"),
     Command("text_copy", "Copy all of it", "y", label="copy", where="text"),

@@ -14,6 +14,7 @@ from textual.binding import BindingType
 from textual.events import Event, Key, Paste
 from textual.screen import Screen
 
+from app import clipboard
 from app.chat import ChatOptions
 from app.commands import COMMANDS, bindings, key_label, keys_of
 from app.keys import InOrder
@@ -50,6 +51,7 @@ class SpecChat(App[int]):
         self.config = surroundings.config()
         self.rebound = self.config.keys  # keys of the person's own, by command
         self.set_keymap(dict(self.rebound))
+        self.wants_demo = False  # leave, and open the demo
         self.chat_screen = ChatScreen(self.client, options, surroundings)
         self.typed = InOrder(self, super().on_event)
 
@@ -69,6 +71,12 @@ class SpecChat(App[int]):
 
     def get_default_screen(self) -> Screen[None]:
         return self.chat_screen
+
+    def copy_to_clipboard(self, text: str) -> None:
+        """Through the terminal, and through the desktop's own tool where there is one."""
+        super().copy_to_clipboard(text)
+        if (command := clipboard.tool()) is not None:
+            clipboard.put(text, command)
 
     def action_command(self, name: str) -> None:
         """Keys that work on every screen."""
@@ -105,6 +113,10 @@ def run_chat(options: ChatOptions, client: Client | None = None, surroundings: S
         code = app.run(mouse=app.config.get("screen.mouse") is not False)
     finally:
         app.client.close(2.0)
+    if app.wants_demo:
+        from app.demo import demo
+
+        return run_chat(*demo())
     if app.chat_screen.chat.number and app.chat_screen.chat.root.items and not app.chat_screen.surroundings.demo:
         print(f"`specchat --chat {app.chat_screen.chat.number}` opens this chat again.", file=sys.stderr)
     return app.return_code or code or 0

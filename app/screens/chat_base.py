@@ -12,7 +12,7 @@ from textual.widgets import Static
 from app.chat import Chat, ChatOptions
 from app.commands import Situation, key_bar
 from app.loaded import Loaded
-from app.meter import Meter
+from app.meter import Meter, Numbers
 from app.saver import Saver
 from app.surroundings import Surroundings
 from app.terminal import for_terminal
@@ -83,6 +83,8 @@ class ChatBase(Screen[None]):
         loading = self.loaded.loading if self.loaded.loading_target else ""
         self.header.show(self.loaded.ready, loading, self.chat.k, self.chat.name, unsaved=self.saver.problem is not None)
         numbers = self.meter.numbers()
+        if numbers.state == "idle" and self.loaded.loading_target and self.loaded.ready is None:
+            numbers = Numbers("LOAD", "starting the engine")
         now_s = time.monotonic()
         if numbers.state != self._state or now_s - self._numbers_s >= NUMBERS_S:
             self._state, self._numbers_s = numbers.state, now_s

@@ -6,7 +6,9 @@ Nothing is downloaded before Enter. Ends with the models that are on this machin
 from __future__ import annotations
 
 import threading
+from typing import Protocol, runtime_checkable
 
+from textual import events
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.content import Content
@@ -16,6 +18,7 @@ from textual.widgets.option_list import Option
 
 from app.commands import bindings, place_bar
 from app.download import Download
+from app.screens.name import NameScreen
 from app.sizes import by_source, short
 from app.surroundings import Surroundings
 from app.terminal import for_terminal, one_line
@@ -30,6 +33,14 @@ from engine.words import counted
 LOOK_S = 0.25
 BAR = 30
 Bundle = list[ModelSpec]
+WAYS = (("own", "another model", "a folder, a .gguf file, or a hub id"), ("demo", "the demo", "recorded replies, needs no model"))
+
+
+@runtime_checkable
+class HasDemo(Protocol):
+    """An application that opens the demo when it is left with this."""
+
+    wants_demo: bool
 
 
 class PullScreen(Screen[Bundle | None]):
@@ -47,6 +58,7 @@ class PullScreen(Screen[Bundle | None]):
         self._bundles: list[Bundle] = [missing] if missing else []
         self._chosen: Bundle = []
         self.download: Download | None = None
+        self._sized = False  # the state line says what a download takes
         self._facts = Static(id="facts")
         self._list = OptionList(id="bundles", markup=False)
         self._state = Static(id="state")
@@ -83,6 +95,7 @@ class PullScreen(Screen[Bundle | None]):
 
     def _probed(self, hardware: Hardware | None, offers: Bundle, error: EngineError | None) -> None:
         if error is not None or hardware is None:
+            self._facts.update("")
             self._say_error(error or EngineError("This machine could not be looked at."))
         else:
             self._facts.update(facts(hardware, self._surroundings.disk_free()))
@@ -92,32 +105,42 @@ class PullScreen(Screen[Bundle | None]):
 
     def _fill(self) -> None:
         self._list.clear_options()
-        width = max((len(names(bundle)) for bundle in self._bundles), default=0)
+        titles = [names(bundle) for bundle in self._bundles] + [title for _, title, _ in WAYS if self._offers]
+        width = max(map(len, titles), default=0)
         for n, bundle in enumerate(self._bundles):
-            self._list.add_option(Option(self._row(bundle, width, best=n == 0 and bundle is not self._missing)))
-        self._list.highlighted = 0 if self._bundles else None
+            self._list.add_option(Option(self._row(bundle, width, n + 1, best=n == 0 and bundle is not self._missing)))
+        if self._offers:
+            for n, (_, title, about) in enumerate(WAYS, len(self._bundles) + 1):
+                self._list.add_option(Option(Content.assemble((f"{n}  {title:<{width}}  ", "bold"), about)))
+        self._list.highlighted = 0 if self._list.option_count else None
 
-    def _row(self, bundle: Bundle, width: int, *, best: bool) -> Content:
+    def _row(self, bundle: Bundle, width: int, number: int, *, best: bool) -> Content:
         there = all(self._surroundings.on_disk(spec) for spec in bundle)
         missing = self._missing_of(bundle)
         about = ["on this machine" if there else size if (size := short(*missing)) != "?" else "size not known"]
         about += [licence for licence in {spec.licence for spec in bundle} if licence]
         about += ["recommended"] if best else []
         about += ["needs an account on the hub"] if any(spec.gated for spec in bundle) and not there else []
-        return Content.assemble((names(bundle).ljust(width + 2), "bold"), for_terminal(" · ".join(about)))
+        return Content.assemble((f"{number}  {names(bundle).ljust(width + 2)}", "bold"), for_terminal(" · ".join(about)))
 
     def _missing_of(self, bundle: Bundle) -> Bundle:
         return [spec for spec in bundle if not self._surroundings.on_disk(spec)]
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         """What of the chosen row will be fetched, and from where."""
-        if self.download is None and event.option_index < len(self._bundles):
-            size = by_source(*self._missing_of(self._bundles[event.option_index]))
-            self._state.update(Content(f"\nTo download: {size}." if " from " in size else ""))
+        if self.download is None:
+            size = by_source(*self._missing_of(self._bundles[event.option_index])) if event.option_index < len(self._bundles) else ""
+            sources = " from " in size
+            if sources or self._sized:  # an error stays until there is something else to say
+                self._state.update(Content(f"\nTo download: {size}." if sources else ""))
+            self._sized = sources
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Enter: fetch what is missing of this bundle, or go on if nothing is."""
         if self.download is not None:
+            return
+        if event.option_index >= len(self._bundles):
+            self._other_way(WAYS[event.option_index - len(self._bundles)][0])
             return
         self._chosen = self._bundles[event.option_index]
         missing = self._missing_of(self._chosen)
@@ -130,6 +153,40 @@ class PullScreen(Screen[Bundle | None]):
             self._state.update("")
             self.download = Download(self._surroundings, missing)
             self._keys()
+
+    def on_key(self, event: events.Key) -> None:
+        """1 to 9: a row."""
+        if event.key.isdecimal() and 0 < int(event.key) <= self._list.option_count:
+            event.stop()
+            self._list.highlighted = int(event.key) - 1
+            self._list.action_select()
+
+    def _other_way(self, name: str) -> None:
+        if name == "demo":
+            assert isinstance(self.app, HasDemo)
+            self.app.wants_demo = True
+            self.app.exit(0)
+        else:
+            self.run_worker(self._own(), group="own")
+
+    async def _own(self) -> None:
+        """A model that the person names: what is here is taken, what is not joins the list."""
+        said = await self.app.push_screen_wait(NameScreen("A folder, a .gguf file, or a hub id (org/name):"))
+        if not said:
+            return
+        try:
+            spec = self._surroundings.catalog().target(said)
+            if spec.path is not None and not self._surroundings.on_disk(spec):
+                raise EngineError(f"There is nothing at {spec.path}.", "Check the path.", kind="missing_weights")
+        except EngineError as error:
+            self._say_error(error)
+            return
+        if self._surroundings.on_disk(spec):
+            self.dismiss([spec])
+            return
+        self._bundles.append([spec])
+        self._fill()
+        self._list.highlighted = len(self._bundles) - 1
 
     def _look(self) -> None:
         """Draw how far the download is, or end."""
@@ -164,6 +221,7 @@ class PullScreen(Screen[Bundle | None]):
             self.download.cancel()
 
     def _say_error(self, error: EngineError) -> None:
+        self._sized = False
         text = Content.assemble("\n", (f"! {for_terminal(error.message)}", "bold $text-error"), f"\n{for_terminal(error.hint)}")
         self._state.update(text)
         self._state.scroll_visible(animate=False)
@@ -195,7 +253,7 @@ def facts(hardware: Hardware, disk_free: int) -> Content:
         ("This machine\n", "bold"),
         f"{table}\n\n",
         ("Models that suit it\n", "bold"),
-        "  Nothing is downloaded before you press Enter. `specchat --demo` needs no model.\n",
+        "  Nothing is downloaded before you press Enter.\n",
     )
 
 

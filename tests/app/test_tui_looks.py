@@ -129,7 +129,7 @@ async def test_a_huge_text_is_cut_on_the_screen_only() -> None:
         screen = TextScreen("Much", "", text, end=True)
         world.app.push_screen(screen)
         await wait_for(pilot, lambda: world.app.screen is screen)
-        assert str(screen._shown.content).startswith("… 10 more characters before this")
+        await wait_for(pilot, lambda: str(screen._shown.content).startswith("… 10 more characters before this"))
         await pilot.press("y")
         assert world.app.clipboard == text
 
