@@ -123,7 +123,8 @@ def summary(done: Trained) -> str:
     use = f"-d {done.name}" if done.name else f"-d '{done.out}'"
     text = [
         f"{done.kind} heads are in {done.out} ({clock(done.seconds)}, {done.tokens:,} tokens of data, {done.steps:,} steps).",
-        f"On new topics: tau {measured.tau:.2f}, kept by position {kept}, expected {measured.speedup:.2f}x on this machine.",
+        f"On new topics: tau {measured.tau:.2f} ± {measured.spread:.2f}, kept by position {kept}, "
+        f"expected {measured.speedup:.2f}x on this machine.",
         f"Use them: specchat run {use} 'PROMPT'",
         f"The work in {done.out / 'work'} takes {human(done.work_bytes)}; it can be deleted, or used again with --resume --again.",
     ]
@@ -140,6 +141,7 @@ def as_json(done: Trained) -> dict[str, Any]:
         "name": done.name or None,
         "kind": done.kind,
         "tau": measured.tau,
+        "tau_spread": measured.spread,
         "kept": list(measured.kept),
         "measured_tokens": measured.tokens,
         "same_text": measured.same_text,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.padding import Padding
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -56,7 +57,8 @@ class Screen:
         left = state.left_s
         ending = f"{clock(left)} left in this part" if left else ""
         foot = Text(f"{ending}   Ctrl+C stops; --resume goes on.".strip(), style="dim")
-        body = Group(Text(one_line(state.stage), style="bold"), ProgressBar(total=1.0, completed=state.share), rows, foot)
+        bar = Padding(ProgressBar(total=1.0, completed=state.share), 0)  # a bar alone ends no line
+        body = Group(Text(one_line(state.stage), style="bold"), bar, rows, foot)
         return Panel(body, title=Text(one_line(f"{plan.kind} heads for {plan.target.name}")), border_style="dim")
 
     def _best(self) -> str:

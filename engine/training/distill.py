@@ -1,7 +1,8 @@
 """Self-distillation: the target answers many prompts at once, and what its layers said on the way is kept.
 
-There is no second pass: hidden states and chances come from the very steps that wrote the reply. A prompt's reply depends on its seed
-alone, not on what shares a pass with it or on when it is asked, so a stopped run goes on without a trace.
+There is no second pass: hidden states and chances come from the very steps that wrote the reply. Where the target's rows do not see each
+other (`Target.exact`) a reply depends on its seed alone, not on what shares a pass with it or on when it is asked, so a killed run goes on
+without a trace; elsewhere the last bits may differ.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from torch import Tensor
 
 from engine.decoder.target import LeanTarget
 from engine.decoder.tokenizer import Tokenizer
-from engine.drafters.model import common
 from engine.protocol import Message
 from engine.speculation.sampling import Filters, Picker, Row
 from engine.training.lanes import FINAL, Lanes
@@ -60,7 +60,6 @@ class Distiller:
         self._lanes = Lanes(target, lanes, self._longest)
         self._open: dict[int, _Open] = {}
         self._count = lanes
-        self._read: tuple[list[int], Tensor] | None = None  # the prompt that is in the target's cache, its hidden states
         self.tokens = 0  # tokens of replies so far, unfinished ones too
 
     @property
@@ -87,7 +86,6 @@ class Distiller:
     def close(self) -> None:
         """Drop the tensors."""
         self._open.clear()
-        self._read = None
         del self._lanes
 
     def _begin(self, lane: int, seed: Seed) -> None:
@@ -102,23 +100,13 @@ class Distiller:
         self._open[lane] = _Open(seed, list(prompt), len(prompt), picker, [hidden])
 
     def _prefill(self, prompt: list[int]) -> Tensor:
-        """Read a prompt but its last token -> hidden states (P - 1, H). What it has in common with the one before is not read again."""
-        target, parts = self._target, []
-        kept = 0
-        if self._read is not None:
-            kept = target.truncate(common(self._read[0], prompt, 0, len(prompt) - 1))
-            parts.append(self._read[1][:kept])
-        else:
-            target.truncate(0)
-        target.needs = FINAL
-        target.prefill(prompt[kept:-1], sink=lambda _, taps: parts.append(taps.clone()))
-        hidden = torch.cat(parts) if parts else self._empty()
-        self._read = (prompt[:-1], hidden)
-        return hidden
-
-    def _empty(self) -> Tensor:
-        weights = self._target.model.weights
-        return torch.empty((0, weights.config.hidden_size), dtype=weights.dtype, device=weights.device)
+        """Read a prompt but its last token -> hidden states (P - 1, H). Always from its beginning, though prompts share theirs: reading
+        the rest alone could round otherwise, and a reply would depend on which prompt came before."""
+        weights, parts = self._target.model.weights, []
+        self._target.truncate(0)
+        self._target.needs = FINAL
+        self._target.prefill(prompt[:-1], sink=lambda _, taps: parts.append(taps.clone()))
+        return torch.cat([torch.empty((0, weights.config.hidden_size), dtype=weights.dtype, device=weights.device), *parts]).cpu()
 
     @torch.inference_mode()
     def _step(self, done: Callable[[Text], None]) -> None:
@@ -128,9 +116,9 @@ class Distiller:
         scores, top_ids = logits.topk(min(TEACHER, logits.shape[-1]), dim=-1)
         chances = (scores - logits.logsumexp(-1, keepdim=True)).exp().float().cpu()
         top_ids, kept = top_ids.cpu(), hidden.cpu().clone()
+        picks = self._picks(lanes, logits)
         for row, lane in enumerate(lanes):
-            reply = self._open[lane]
-            (token,) = reply.picker.pick(logits[row : row + 1], [Row(len(reply.ids) - reply.start)])
+            reply, token = self._open[lane], picks[row]
             reply.hidden.append(kept[row : row + 1])
             reply.top_ids.append(top_ids[row])
             reply.top_chances.append(chances[row])
@@ -142,6 +130,16 @@ class Distiller:
                 del self._open[lane]
                 self._lanes.end(lane)
                 done(reply.text())
+
+    def _picks(self, lanes: list[int], logits: Tensor) -> list[int]:
+        """The next token of each lane; the greedy ones in one go."""
+        greedy = [row for row, lane in enumerate(lanes) if self._open[lane].picker.filters.greedy]
+        picks = dict(zip(greedy, Picker(Filters(), 0).pick(logits[greedy], [Row(0)] * len(greedy)), strict=True)) if greedy else {}
+        for row, lane in enumerate(lanes):
+            if row not in picks:
+                reply = self._open[lane]
+                (picks[row],) = reply.picker.pick(logits[row : row + 1], [Row(len(reply.ids) - reply.start)])
+        return [picks[row] for row in range(len(lanes))]
 
 
 def looping(ids: list[int]) -> bool:

@@ -73,6 +73,7 @@ def write_config(folder: Path, spec: HeadSpec, recipe: Recipe, measured: Measure
         "judged_tau": round(recipe.judged_tau, 4),
         "agreement": [round(share, 4) for share in recipe.agreement],
         "tau": None if measured is None else round(measured.tau, 4),
+        "tau_spread": None if measured is None else round(measured.spread, 4),
         "speedup": None if measured is None else round(measured.speedup, 3),
     }
     files.write_json(folder / "config.json", sizes.config_json(spec, recipe.base) | {identity.KEY: own})
@@ -122,9 +123,9 @@ def card(spec: HeadSpec, recipe: Recipe, measured: Measured, name: str) -> str:
         + f"- {recipe.steps:,} steps, {recipe.epochs:.1f} passes over the data, {recipe.precision}, "
         + f"{recipe.seconds / 60:.0f} minutes in all\n"
         + "- loss: cross-entropy to the target's law, and the distance to its hidden states\n\n## Measured\n\n"
-        + f"On {measured.tokens:,} tokens of greedy replies about topics that were never trained on: **tau {measured.tau:.2f}** tokens per "
-        + f"step with at most {len(recipe.agreement)} drafted tokens. The text was {same} as without heads. Expected speed-up on the "
-        + f"machine that trained them: {measured.speedup:.2f}x.\n\n"
+        + f"On {measured.tokens:,} tokens of greedy replies about topics that were never trained on: "
+        + f"**tau {measured.tau:.2f} ± {measured.spread:.2f}** tokens per step with at most {len(recipe.agreement)} drafted tokens. "
+        + f"The text was {same} as without heads. Expected speed-up on the machine that trained them: {measured.speedup:.2f}x.\n\n"
         + "| drafted token | right, those before it given | kept, those before it kept |\n| --- | --- | --- |\n"
         + shares
         + "\nThe licence of the target applies to heads that were made from it.\n"

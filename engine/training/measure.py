@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
@@ -57,6 +58,7 @@ def measure(
     """Write the beginnings of these replies again, with at most `most` drafted nodes a step. None when stopped."""
     steps: list[StepResult] = []
     same, tokens = True, 0
+    each: list[tuple[int, int]] = []  # tokens and steps of each text
     for text in texts:
         prompt, reply = text.ids[: text.start].tolist(), text.ids[text.start :].tolist()
         target.truncate(0)
@@ -70,7 +72,9 @@ def measure(
         if cancelled():
             return None
         same &= ctx.ids[len(prompt) :] == reply
-        tokens += len(ctx.ids) - len(prompt)
+        written = len(ctx.ids) - len(prompt)
+        each.append((written, len(steps) - sum(n for _, n in each)))
+        tokens += written
     target.truncate(0)
     deepest = max((step.drafted for step in steps), default=0)
     kept = tuple(
@@ -78,7 +82,16 @@ def measure(
         / max(sum(step.drafted > i and step.accepted >= i for step in steps), 1)
         for i in range(deepest)
     )
-    return Measured(tokens / max(len(steps), 1), kept, tokens, same, speedup(kept, known.verify, known.draft))
+    return Measured(tokens / max(len(steps), 1), kept, tokens, same, speedup(kept, known.verify, known.draft), spread(each))
+
+
+def spread(each: list[tuple[int, int]]) -> float:
+    """Half of the 95 % interval of tokens / steps, for texts with so many of both: the error of a ratio of two sums."""
+    tokens, steps = (sum(column) for column in zip(*each, strict=True)) if each else (0, 0)
+    if len(each) < 2 or not steps:
+        return 0.0
+    off = sum((t - tokens / steps * s) ** 2 for t, s in each) * len(each) / (len(each) - 1)
+    return 1.96 * math.sqrt(off) / steps
 
 
 def _read(target: LeanTarget, drafter: HeadsDrafter, prompt: list[int]) -> None:

@@ -99,6 +99,7 @@ class Measured:
     tokens: int
     same_text: bool  # as without heads
     speedup: float  # expected on this machine
+    spread: float = 0.0  # half of tau's 95 % interval, by how much the texts differ
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ Every part leaves its result on disk before the next one begins, so `--resume` g
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,8 +13,10 @@ from pathlib import Path
 
 import torch
 
+from engine import room
 from engine.catalog import fit, stored
 from engine.catalog.progress import human
+from engine.catalog.specs import NONE
 from engine.decoder.opened import open_target
 from engine.decoder.target import LeanTarget
 from engine.decoder.tokenizer import Tokenizer
@@ -22,17 +25,17 @@ from engine.drafters.heads.build import open_heads
 from engine.drafters.heads.drafter import HeadsDrafter
 from engine.errors import EngineError
 from engine.machine import free_memory, resolve_device, use_physical_cores
-from engine.protocol import Loading
+from engine.protocol import Load, Loading
 from engine.training import answers, entry, export, files, measure, network, shortlist, sizes
 from engine.training.loop import Data, Loop, Terms
 from engine.training.losses import LOGITS, Taught
 from engine.training.precision import choose as choose_precision
 from engine.training.protocol import Event, Measured, Plan, Remark, Stage, Stopped, Trained
 from engine.training.shards import Store
-from engine.training.work import Work
+from engine.training.work import FOLDER, Work
 
 CONTEXT = 2048  # tokens; prompts and replies are far shorter
-REPORTED = 16  # held-out texts that are decoded for the report
+REPORTED = 40  # held-out texts that are decoded for the report
 SAFE = 1.3  # room beside what training is known to need
 
 Emit = Callable[[Event], None]
@@ -49,13 +52,14 @@ class Run:
         """Do what is not done yet. Raises EngineError; what was finished before stays on disk."""
         plan = self._plan
         use_physical_cores()
-        with files.alone(plan.out):
+        with files.alone(plan.out / FOLDER):
             work = Work(plan)
             try:
                 return self._all(work)
             finally:
                 if work.memory.fixed:
-                    work.save()
+                    with contextlib.suppress(EngineError):  # a full disk has been reported already
+                        work.save()
 
     def _all(self, work: Work) -> Trained | Stopped:
         plan = self._plan
@@ -114,13 +118,13 @@ class Run:
     def _open(self) -> tuple[LeanTarget, Tokenizer]:
         plan = self._plan
         device = resolve_device(plan.options.device)
-        context = min(plan.options.context or CONTEXT, CONTEXT)
+        context, _, _ = room.plan(Load(plan.target, NONE, plan.options), device)  # or the reason why it does not fit into memory
 
         def progress(stage: str, done: int, total: int) -> None:
             self._emit(Loading(stage, done, total, "B" if total > 10_000 else ""))
 
         self._emit(Stage(f"Loading {plan.target.name}"))
-        opened = open_target(plan.target, stored.where(plan.target), device, plan.options, context, progress, self._cancelled)
+        opened = open_target(plan.target, stored.where(plan.target), device, plan.options, min(context, CONTEXT), progress, self._cancelled)
         if not isinstance(opened.target, LeanTarget):
             raise EngineError(
                 f"Heads read the hidden states of their target, which {plan.target.name} does not show: it runs through transformers.",
