@@ -147,7 +147,7 @@ class ReplyFlow(LoadFlow):
                 new += self._record(event)
             else:
                 last = event
-        if self.reply is not None and any(segment.text for segment in new):
+        if self.reply is not None and (self.reply.behind or any(segment.text for segment in new)):
             self.reply.feed(new)
             if self.tokens_on:
                 await self.reply.show_tokens(True)

@@ -124,6 +124,11 @@ class Reply(Vertical):
         """What it thinks, or thought."""
         return self._thoughts
 
+    @property
+    def behind(self) -> bool:
+        """More has come than was drawn: another `paint` goes on, also where nothing new comes for a while."""
+        return bool(self._waiting) and self._tokens is None
+
     def begin(self, version: Version) -> None:
         """It continues this answer. Before it is mounted."""
         assert self._record is not None

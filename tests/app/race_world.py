@@ -9,7 +9,7 @@ from textual.pilot import Pilot
 from app.bench import WARM_UP_PROMPT
 from app.prompts import read
 from engine.trace import READY, Take, Timed, Trace, scripted
-from tests.app.tui_world import World, started, wait_for
+from tests.app.tui_world import World, started, stuck, wait_for
 
 WHY = "Why is the sky blue?"
 TEXT = "The sky is blue since small parts of the air scatter blue light more than red light, in all directions, all day long."
@@ -17,10 +17,11 @@ OTHER = "The sky is blue since small"  # ends early
 KEPT = {"none": (0, (0,), 0.03), "ngram": (2, (2, 0, 1), 0.03), "small": (4, (4, 2, 3), 0.04)}
 
 
-def take(prompt: str, drafter: str, text: str = TEXT, step_s: float | None = None) -> Take:
-    """One recording; the look-up drafts two tokens, the small model four."""
+def take(prompt: str, drafter: str, text: str = TEXT, step_s: float | None = None, stuck_after: int | None = None) -> Take:
+    """One recording; the look-up drafts two tokens, the small model four. `stuck_after` so many steps it lasts until it is stopped."""
     depth, kept, pace_s = KEPT[drafter]
-    return Take(prompt, drafter, scripted(text, depth=depth, kept=kept, step_s=step_s or pace_s, prefill_s=0.05))
+    timed = scripted(text, depth=depth, kept=kept, step_s=step_s or pace_s, prefill_s=0.05)
+    return Take(prompt, drafter, timed if stuck_after is None else stuck(timed, stuck_after))
 
 
 def ready(drafter: str) -> tuple[Timed, ...]:
@@ -56,8 +57,9 @@ async def opened_by(world: World, pilot: Pilot[int], command: str) -> None:
     await wait_for(pilot, lambda: world.app.screen is not world.screen)
 
 
-async def ran(world: World, pilot: Pilot[int], timeout_s: float = 30.0) -> None:
+async def ran(world: World, pilot: Pilot[int]) -> None:
     """The measurement has ended and its end is drawn."""
     screen = world.app.screen
-    await wait_for(pilot, lambda: screen.runner is not None and not screen.running, timeout_s)  # type: ignore[attr-defined]
-    await pilot.pause(0.6)
+    await wait_for(pilot, lambda: screen.runner is not None and not screen.running)  # type: ignore[attr-defined]
+    await wait_for(pilot, lambda: not screen._timer._active.is_set())  # type: ignore[attr-defined]
+    await pilot.pause()

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from app import results
+from app.prompts import read
 from app.screens.bench import BenchScreen
 from app.screens.report import ReportScreen
 from app.screens.results import ResultsScreen
 from engine.protocol import Failed, SwapDrafter
 from engine.trace import Take
-from tests.app.race_world import TEXT, WHY, opened, opened_by, race_world, ran
-from tests.app.tui_world import ask, started, wait_for
+from tests.app.race_world import TEXT, WHY, opened, opened_by, race_world, ran, take
+from tests.app.tui_world import ask, sees, started, wait_for
 
 
 @pytest.fixture(autouse=True)
@@ -33,9 +34,7 @@ async def test_from_the_key_to_a_kept_report(size: tuple[int, int]) -> None:
         await wait_for(pilot, lambda: "6 prompts x 4 lanes = 24 replies" in world.shown())
         await pilot.press("plus", "right", "minus", "r")
         await ran(world, pilot)
-        shown = world.shown()
-        assert "none, first" in shown
-        assert "SPEED-UP" in shown
+        await sees(world, pilot, "none, first", "SPEED-UP")
         (entry,) = results.entries()
         assert [row["drafter"] for row in entry.report["rows"]] == ["none", "ngram", "small", "none"]
         assert all(row["same_text"] for row in entry.report["rows"])
@@ -67,7 +66,7 @@ async def test_the_command_chooses_sets_and_drafters() -> None:
 
 
 async def test_nothing_is_drawn_but_numbers_and_a_stop_keeps_what_there_is() -> None:
-    world = race_world(speed=1.0)
+    world = race_world(take(read("mixed")[1].text, "none", stuck_after=3), speed=1.0)
     async with world.app.run_test(size=(80, 24)) as pilot:
         await opened(world, pilot, "f6")
         await pilot.press("r")
@@ -80,7 +79,7 @@ async def test_nothing_is_drawn_but_numbers_and_a_stop_keeps_what_there_is() -> 
         await ran(world, pilot)
         (entry,) = results.entries()
         assert entry.report["stopped"] is True
-        assert "Stopped before the end" in world.shown()
+        await sees(world, pilot, "Stopped before the end")
         assert entry.report["rows"][0]["tok_per_s"]
 
 
@@ -107,11 +106,7 @@ async def test_a_failing_lane_is_said_and_the_others_are_measured() -> None:
         await opened(world, pilot, "f6")
         await pilot.press("r")
         await ran(world, pilot)
-        shown = world.shown()
-        assert "small" in shown
-        assert "failed" in shown
-        assert "Another vocabulary." in shown
-        assert "ngram" in shown
+        await sees(world, pilot, "small", "failed", "Another vocabulary.", "ngram")
 
 
 async def test_an_unwritable_folder_costs_only_the_keeping(home: Path) -> None:
@@ -122,7 +117,7 @@ async def test_an_unwritable_folder_costs_only_the_keeping(home: Path) -> None:
         await opened(world, pilot, "f6")
         await pilot.press("r")
         await ran(world, pilot)
-        assert "none, first" in world.shown()
+        await sees(world, pilot, "none, first")
         assert any("The result is not kept." in toast for toast in world.toasts)
 
 
@@ -151,7 +146,7 @@ async def test_results_are_listed_opened_compared_and_deleted() -> None:
         assert any("report" in toast for toast in world.toasts)
         await pilot.press("c", "down", "c")
         await wait_for(pilot, lambda: isinstance(world.app.screen, ReportScreen) and "B / A" in world.shown())
-        assert "1.00x" in world.shown()
+        await sees(world, pilot, "1.00x")
         await pilot.press("escape")
         await wait_for(pilot, lambda: world.app.screen is screen)
         await pilot.press("x")
@@ -192,14 +187,14 @@ async def test_a_hostile_report_is_shown_as_text(home: Path) -> None:
         results.save(report)
         world.app.push_screen(ReportScreen(report, None))
         await wait_for(pilot, lambda: isinstance(world.app.screen, ReportScreen) and "NOTES" in world.shown())
+        await sees(world, pilot, "[bold][/]")
         shown = world.shown()
-        assert "[bold][/]" in shown
         assert not [c for c in shown if c in "\x1b\x07\u202e"]
 
 
 async def test_leaving_during_a_measurement_asks_first() -> None:
     """^Q: Esc goes on, y leaves; without a measurement it leaves at once."""
-    world = race_world(speed=0.5)
+    world = race_world(take(read("mixed")[0].text, "none", stuck_after=3), speed=1.0)
     async with world.app.run_test(size=(80, 24)) as pilot:
         await opened(world, pilot, "f6")
         await pilot.press("r")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from textual.pilot import Pilot
@@ -16,8 +18,8 @@ from app.widgets.lanes import LaneText
 from engine.catalog.specs import NONE
 from engine.protocol import Failed, SwapDrafter
 from engine.trace import Take
-from tests.app.race_world import OTHER, TEXT, WHY, opened, opened_by, race_world, ran, take
-from tests.app.tui_world import World, ask, started, wait_for
+from tests.app.race_world import KEPT, OTHER, TEXT, WHY, opened, opened_by, race_trace, race_world, ran, take
+from tests.app.tui_world import World, ask, sees, started, wait_for
 
 
 @pytest.fixture(autouse=True)
@@ -56,10 +58,8 @@ async def test_a_race_of_the_last_question(size: tuple[int, int]) -> None:
         assert compare(world).prompt.text == WHY
         await pilot.press("enter")
         await ran(world, pilot)
+        await sees(world, pilot, "All three texts are identical", "wins by", "live")
         shown = world.shown()
-        assert "All three texts are identical" in shown
-        assert "wins by" in shown
-        assert "live" in shown
         assert [lane.title for lane in compare(world).lanes] == ["none", "ngram", "small"]
         assert lane_texts(world) == [TEXT] * 3
         assert len(shown.split("\n")) == size[1]
@@ -82,14 +82,14 @@ async def test_lanes_run_one_at_a_time_with_the_same_command() -> None:
 
 async def test_a_live_race_shows_text_a_timed_one_only_numbers() -> None:
     """Enter: text while it runs. b: three rounds, and no text before the end."""
-    world = race_world(speed=1.0)
+    world = race_world(take(WHY, "none", stuck_after=3), speed=1.0)
     async with world.app.run_test(size=(120, 40)) as pilot:
         await opened(world, pilot, "f5")
         compare(world).prompt.put(WHY)
         await pilot.press("enter")
         await wait_for(pilot, lambda: "The sky" in lane_texts(world)[0])
         assert compare(world).running
-        assert "numbers marked live" in world.shown()
+        await sees(world, pilot, "numbers marked live")
         await pilot.press("escape")
         await ran(world, pilot)
     world = race_world(speed=4.0)
@@ -103,7 +103,7 @@ async def test_a_live_race_shows_text_a_timed_one_only_numbers() -> None:
                 assert lane_texts(world) == ["", "", ""]
         await ran(world, pilot)
         assert lane_texts(world) == [TEXT] * 3
-        assert "3 x timed" in world.shown()
+        await sees(world, pilot, "3 x timed")
         assert all(lane.rounds == 3 for lane in compare(world).lanes)
 
 
@@ -112,14 +112,17 @@ async def test_another_text_is_named() -> None:
     world = race_world(take(WHY, "small", OTHER))
     async with world.app.run_test(size=(120, 40)) as pilot:
         await raced(world, pilot)
-        shown = world.shown()
-        assert "small differs from plain at token 7: the end of the text instead of ' parts'" in shown
-        assert "ngram: identical (23 tokens)." in shown
+        await sees(
+            world, pilot, "small differs from plain at token 7: the end of the text instead of ' parts'", "ngram: identical (23 tokens)."
+        )
 
 
-async def test_replay_shows_what_was_there_at_that_time() -> None:
+async def test_replay_shows_what_was_there_at_that_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """The moments of the lanes are those of the recording; r plays them side by side and ends by itself."""
-    world = race_world(take(WHY, "none", step_s=0.12), speed=1.0)
+    world = race_world(*(take(WHY, drafter, step_s=0.5) for drafter in KEPT))
+    clock_s = 1000.0
+    for name in ("compare", "compare_view"):
+        monkeypatch.setattr(f"app.screens.{name}.time", SimpleNamespace(monotonic=lambda: clock_s))
     async with world.app.run_test(size=(120, 40)) as pilot:
         await raced(world, pilot)
         screen = compare(world)
@@ -132,10 +135,18 @@ async def test_replay_shows_what_was_there_at_that_time() -> None:
             assert [at for at, _ in moments] == sorted(at for at, _ in moments)
             assert moments[-1][0] == pytest.approx(moments[0][0] + run.steps[-1].at_s - run.steps[0].at_s)
             assert tuple(s for step in whole_steps(run) for s in step.segments) == run.answer.segments
-        assert timeline(small)[-1][0] < timeline(plain)[-1][0]
+        early_s, late_s = timeline(small)[-1][0], timeline(plain)[-1][0]
+        assert early_s < late_s
+        ends: list[tuple[float, Callable[[], None]]] = []
+        monkeypatch.setattr(screen, "set_timer", lambda after_s, then: ends.append((after_s, then)))
         await pilot.press("r")
-        await wait_for(pilot, lambda: "here they start together" in world.shown())
-        await wait_for(pilot, lambda: lane_texts(world)[2] == TEXT and lane_texts(world)[0] != TEXT)
+        await sees(world, pilot, "here they start together")
+        assert lane_texts(world) == ["", "", ""]
+        clock_s += (early_s + late_s) / 2
+        await wait_for(pilot, lambda: lane_texts(world)[2] == TEXT and lane_texts(world)[0] not in ("", TEXT))
+        ((after_s, end),) = ends
+        assert after_s > late_s
+        end()
         await wait_for(pilot, lambda: screen.played_s is None)
         await wait_for(pilot, lambda: lane_texts(world) == [TEXT] * 3)
 
@@ -267,13 +278,11 @@ async def test_a_lane_that_fails_is_said() -> None:
     world = race_world(failed)
     async with world.app.run_test(size=(80, 24)) as pilot:
         await raced(world, pilot)
-        shown = world.shown()
-        assert "! small: Another vocabulary." in shown
-        assert "Both texts are identical" in shown
+        await sees(world, pilot, "! small: Another vocabulary.", "Both texts are identical")
 
 
 async def test_a_stop_in_the_first_lane_leaves_nothing_to_compare() -> None:
-    world = race_world(speed=1.0)
+    world = race_world(take(WHY, "none", stuck_after=3), speed=1.0)
     async with world.app.run_test(size=(80, 24)) as pilot:
         await opened(world, pilot, "f5")
         compare(world).prompt.put(WHY)
@@ -281,24 +290,24 @@ async def test_a_stop_in_the_first_lane_leaves_nothing_to_compare() -> None:
         await wait_for(pilot, lambda: "The sky" in lane_texts(world)[0])
         await pilot.press("escape")
         await ran(world, pilot)
-        assert "There are no two texts to compare." in world.shown()
+        await sees(world, pilot, "There are no two texts to compare.")
         await pilot.press("escape")
         await wait_for(pilot, lambda: world.app.screen is world.screen and not world.screen.loaded.loading)
+        world.client.trace = race_trace()
         await ask(world, pilot, WHY)
         assert world.screen.chat.last is not None
 
 
 async def test_not_without_a_model_nor_during_a_reply() -> None:
-    world = race_world(speed=0.3)
+    world = race_world(*(take(WHY, drafter, stuck_after=3) for drafter in KEPT), speed=1.0)
     async with world.app.run_test(size=(80, 24), notifications=True) as pilot:
         await started(world, pilot)
         world.screen.prompt.put(WHY)
         await pilot.press("enter")
         await wait_for(pilot, lambda: world.screen.situation.generating)
         await pilot.press("f5", "f6")
-        await pilot.pause()
+        await wait_for(pilot, lambda: any("Not while a reply is written" in toast for toast in world.toasts))
         assert world.app.screen is world.screen
-        assert any("Not while a reply is written" in toast for toast in world.toasts)
         await pilot.press("escape")
         await wait_for(pilot, lambda: world.rests)
 
@@ -310,6 +319,6 @@ async def test_hostile_text_in_a_lane_is_shown_as_text() -> None:
         await raced(world, pilot)
         await pilot.press("t")
         await pilot.pause()
+        await sees(world, pilot, "[bold]x[/]")
         shown = world.shown()
         assert not [c for c in shown if c in "\x1b\x07\u202e\x00"]
-        assert "[bold]x[/]" in shown

@@ -18,7 +18,7 @@ from engine.catalog.specs import NGRAM
 from engine.errors import EngineError
 from engine.protocol import Done, Ready, Step
 from tests.app.race_world import ran
-from tests.app.tui_world import World, ask, started, wait_for
+from tests.app.tui_world import World, ask, sees, started, wait_for
 
 
 @pytest.fixture(autouse=True)
@@ -80,7 +80,7 @@ async def test_a_first_minute(size: tuple[int, int], home: Path) -> None:
         assert "DEMO" in world.shown().split("\n")[0]
         await pilot.press("enter")
         await ran(world, pilot)
-        assert "All three texts are identical" in world.shown()
+        await sees(world, pilot, "All three texts are identical")
         await pilot.press("s")
         await wait_for(pilot, lambda: results.entries())
         (entry,) = results.entries()
@@ -108,11 +108,11 @@ async def test_a_race_on_an_unknown_question_plays_one_text_in_all_lanes() -> No
         await wait_for(pilot, lambda: isinstance(world.app.screen, CompareScreen))
         await pilot.press("enter")
         await wait_for(pilot, lambda: "All three texts are identical" in world.shown())
-        assert "DEMO: This is a recording and knows no answer to that" in world.shown()
+        await sees(world, pilot, "DEMO: This is a recording and knows no answer to that")
         world.app.screen.prompt.put(world.machine.suggestions[0])  # type: ignore[attr-defined]
         await pilot.press("enter")
         await ran(world, pilot)
-        assert "All three texts are identical" in world.shown()
+        await sees(world, pilot, "All three texts are identical")
         assert "knows no answer" not in world.shown()
 
 

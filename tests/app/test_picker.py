@@ -12,7 +12,7 @@ from app.trial import PROMPT
 from engine.catalog.specs import AUTO, NGRAM, NONE, ModelSpec
 from engine.protocol import Failed, Generate, Load, LoadOptions, SwapDrafter
 from engine.trace import READY, Trace, scripted
-from tests.app.tui_world import BIG, SHORT, SMALL, TINY, Machine, World, ask, started, wait_for
+from tests.app.tui_world import BIG, SHORT, SMALL, TINY, Machine, World, ask, held, sees, started, stuck, wait_for
 
 
 def by_name(found):  # type: ignore[no-untyped-def]
@@ -75,7 +75,7 @@ async def test_choosing_a_drafter_swaps_it(size: tuple[int, int]) -> None:
         screen = await opened(world, pilot)
         assert screen.pick is not None
         assert screen.pick.spec == NGRAM
-        assert "Drafter for big" in world.shown()
+        await sees(world, pilot, "Drafter for big")
         await pilot.press("down", "right", "right", "right", "left")
         await wait_for(pilot, lambda: "◂ 2 ▸" in world.shown())
         await wait_for(pilot, lambda: "151,936 ids, all equal" in world.shown())
@@ -162,8 +162,7 @@ async def test_a_trial_in_an_empty_chat_and_one_that_fails() -> None:
 
 
 async def test_a_trial_can_be_stopped() -> None:
-    trace = Trace(replies=(scripted("word " * 200, step_s=0.1),))
-    world = World(trace=trace, speed=1.0)
+    world = World(stuck(scripted("word " * 200), 2), speed=1.0)
     async with world.app.run_test(size=(100, 30)) as pilot:
         await started(world, pilot)
         screen = await opened(world, pilot)
@@ -177,7 +176,7 @@ async def test_a_trial_can_be_stopped() -> None:
 
 
 async def test_no_trial_during_a_reply() -> None:
-    world = World(scripted(SHORT * 40, step_s=0.05), speed=1.0)
+    world = World(held(SHORT * 40, 5))
     async with world.app.run_test(size=(100, 30), notifications=True) as pilot:
         await started(world, pilot)
         world.screen.prompt.put("go")
@@ -219,7 +218,7 @@ async def test_check_reads_the_tokenizers() -> None:
         await wait_for(pilot, lambda: any("goes with every target" in text for text in world.toasts))
         await pilot.press("down", "down", "c")
         await wait_for(pilot, lambda: "Checked    would be used as pf" in world.shown())
-        assert "39,234 tokens; of those in texts: chat 99%  code 94%" in world.shown()
+        await sees(world, pilot, "39,234 tokens; of those in texts: chat 99%  code 94%")
         await pilot.press("up", "c")
         await wait_for(pilot, lambda: "! The process that reads the tokenizers crashed." in world.shown())
         assert screen.pick is not None

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from app.prompts import read
 from app.screens.bench import BenchScreen
 from app.screens.compare import CompareScreen
 from engine.protocol import Event, Step
-from tests.app.race_world import WHY, opened, race_world, ran
+from tests.app.race_world import WHY, opened, race_world, ran, take
 from tests.app.tui_world import World, ask, scripted, started, wait_for
 
 PROSE = "\n\n".join("a paragraph of some words that come quickly and are drawn at once " * 4 for _ in range(40))
@@ -50,7 +51,7 @@ async def test_the_queue_is_bounded_at_full_speed_and_nothing_is_lost(text: str)
 
 async def test_slow_drawing_makes_longer_rests(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a drawing takes 60 ms, at least four times as long passes until the next."""
-    world = World(scripted(PROSE, step_s=0.01), speed=1.0)
+    world = World(scripted(PROSE * 20, step_s=0.01), speed=1.0)
     async with world.app.run_test(size=(80, 24)) as pilot:
         await started(world, pilot)
         looked_s: list[float] = []
@@ -66,9 +67,9 @@ async def test_slow_drawing_makes_longer_rests(monkeypatch: pytest.MonkeyPatch) 
         await pilot.press("enter")
         await wait_for(pilot, lambda: len(looked_s) > 8)
         await pilot.press("escape")
-        gaps = sorted(b - a for a, b in pairwise(looked_s[2:]))
+        gaps = sorted(b - a for a, b in pairwise(looked_s[2:9]))
         assert gaps[len(gaps) // 2] >= 0.06 + 4 * 0.06 - 0.02
-        await wait_for(pilot, lambda: not world.screen.situation.generating)
+        await wait_for(pilot, lambda: world.rests)
 
 
 async def test_the_hidden_chat_does_not_look_for_events() -> None:
@@ -93,7 +94,7 @@ async def test_the_hidden_chat_does_not_look_for_events() -> None:
             draw()
 
         world.client.drain, screen.draw = counted, drawn  # type: ignore[method-assign]
-        await asyncio.sleep(1.2)
+        await pilot.pause(1.2)
         assert (drains, drawings) == (0, 0)
         screen.prompt.put(WHY)
         await pilot.press("enter")
@@ -106,7 +107,7 @@ async def test_the_hidden_chat_does_not_look_for_events() -> None:
 
 
 async def test_a_timed_measurement_draws_at_most_twice_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = race_world(speed=1.0)
+    world = race_world(take(read("mixed")[0].text, "none", stuck_after=3), speed=1.0)
     async with world.app.run_test(size=(80, 24)) as pilot:
         await opened(world, pilot, "f6")
         screen = world.app.screen

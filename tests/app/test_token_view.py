@@ -12,7 +12,7 @@ from app.widgets.reply import Reply
 from app.widgets.token_view import CUES, Part, coloured, colours, look
 from engine.protocol import Done, Segment, Step
 from engine.trace import scripted
-from tests.app.tui_world import World, ask, started, wait_for
+from tests.app.tui_world import World, ask, held, sees, started, wait_for
 
 PARAGRAPHS = "".join(f"Paragraph {n} of a long reply, which is long enough to be wrapped once on a narrow screen.\n\n" for n in range(60))
 CODE = "Text.\n\n```py\n" + "".join(f"line_{n} = {n}\n" for n in range(80)) + "```\n\nAfter the code.\n\n"
@@ -140,25 +140,28 @@ async def test_switch_shows_the_same_reply_and_back() -> None:
 
 async def test_tokens_during_a_reply() -> None:
     """Switched on in mid-reply, more comes in; switched off again nothing is missing; the next reply begins in the view that is on."""
-    world = World(scripted(PARAGRAPHS, step_s=0.01), speed=1.0)
+    reply = held(PARAGRAPHS, 100, 200)
+    world = World(reply)
     async with world.app.run_test(size=(90, 30)) as pilot:
         await started(world, pilot)
         world.screen.prompt.put("go")
         await pilot.press("enter")
-        await wait_for(pilot, lambda: "Paragraph 3" in world.shown())
+        await wait_for(pilot, lambda: len(world.replies) == 1 and len(world.replies[0].record.steps) == 100)
+        await sees(world, pilot, "Paragraph")
         await pilot.press("ctrl+t")
-        await wait_for(pilot, lambda: "Tokens:" in world.shown())
-        await wait_for(pilot, lambda: "Paragraph 20" in world.replies[0].record.text, 60.0)
+        await sees(world, pilot, "Tokens:")
         drawn = len(world.replies[0]._markdown.source)
-        await wait_for(pilot, lambda: "Paragraph 30" in world.replies[0].record.text, 60.0)
+        reply.go()
+        await wait_for(pilot, lambda: len(world.replies[0].record.steps) == 200 and not world.drawing)
         assert len(world.replies[0]._markdown.source) == drawn  # the hidden view draws nothing
-        await wait_for(pilot, lambda: not world.screen.situation.generating, 60.0)
+        reply.go()
+        await wait_for(pilot, lambda: world.rests)
         await wait_for(pilot, lambda: "Paragraph 59" in world.shown().replace("|", ""))
         text = "".join(part._shown.plain for part in world.replies[0].query(Part))
         assert text.replace("|", "").replace("↵", "") == PARAGRAPHS
         await pilot.press("ctrl+t")
-        await wait_for(pilot, lambda: "Paragraph 59 of a long reply" in world.shown())
-        assert world.screen.transcript.below == 0
+        await sees(world, pilot, "Paragraph 59 of a long reply")
+        await wait_for(pilot, lambda: world.screen.transcript.below == 0)
 
 
 @pytest.mark.parametrize("text", [PARAGRAPHS, CODE * 2])
@@ -176,7 +179,9 @@ async def test_the_switch_keeps_the_place(text: str) -> None:
         reply = world.replies[0]
         for _ in range(2):
             place = reply.offset_at(round(view.scroll_y) - reply.virtual_region.y)
+            shown = reply.as_tokens
             await pilot.press("ctrl+t")
+            await wait_for(pilot, lambda shown=shown: reply.as_tokens is not shown)
             await pilot.pause(0.3)
             now = reply.offset_at(round(view.scroll_y) - reply.virtual_region.y)
             assert abs(now - place) < 150, (place, now)
@@ -204,6 +209,6 @@ async def test_old_replies_and_words() -> None:
         assert world.replies[1].as_tokens
         await world.replies[1].freeze()
         await pilot.pause()
-        assert "First" in world.shown()
+        await sees(world, pilot, "First")
         await pilot.press("ctrl+t")
         await wait_for(pilot, lambda: "First reply." in world.shown())

