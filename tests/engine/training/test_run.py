@@ -15,7 +15,7 @@ from engine.catalog import catalog, fit
 from engine.catalog.specs import ModelSpec
 from engine.drafters.heads import check
 from engine.errors import EngineError
-from engine.protocol import Failed, Load, LoadOptions
+from engine.protocol import Failed, Load, LoadOptions, Ready
 from engine.training import answers, files, loop, shards, work
 from engine.training.client import TrainClient
 from engine.training.protocol import Event, Judged, Kind, Learning, Plan, Remark, Stage, Stopped, Trained
@@ -276,7 +276,8 @@ def test_heads_of_another_model_are_refused(target: ModelSpec, tmp_path: Path) -
     face = Face()
     try:
         face.send(Load(spec_of(folder), heads, LoadOptions(device="cpu", quant="fp32"), "auto"))
-        failed = next(e for e in face.until(lambda e: isinstance(e, Failed)) if isinstance(e, Failed))
+        failed = face.until(lambda e: isinstance(e, Ready))[-2]
+        assert isinstance(failed, Failed)
         assert failed.kind == "wrong_target"
         assert "hash" in failed.message
         ready = face.load(target, heads, LoadOptions(device="cpu", quant="bf16"))
