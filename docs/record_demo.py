@@ -35,13 +35,13 @@ def main() -> None:
     """Load, answer everything with each drafter, write the file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-t", "--target", default="qwen2.5-coder-1.5b")
-    parser.add_argument("-d", "--drafter", action="append", help="repeatable; default: ngram and qwen2.5-coder-0.5b")
+    parser.add_argument("-d", "--drafter", action="append", help="repeatable; default: ngram, smollm2-135m and qwen2.5-coder-0.5b")
     parser.add_argument("-o", "--out", type=Path, default=OUT)
     parser.add_argument("--faster", type=float, default=1.0, metavar="N", help="divide all times by this, where the machine was not quiet")
     parser.add_argument("--tokens", type=int, default=160, help="longest reply")
     given = parser.parse_args()
     names = catalog.load()
-    drafters = [names.drafter(name) for name in ("none", *(given.drafter or ("ngram", "qwen2.5-coder-0.5b")))]
+    drafters = [names.drafter(name) for name in ("none", *(given.drafter or ("ngram", "smollm2-135m", "qwen2.5-coder-0.5b")))]
     prompts = [prompt.text for prompt in read("mixed")]
     recorder = Recorder(EngineClient())
     driver = Driver(recorder, Interrupt(), lambda text: print("note:", text))

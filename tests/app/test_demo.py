@@ -80,7 +80,7 @@ async def test_a_first_minute(size: tuple[int, int], home: Path) -> None:
         assert "DEMO" in world.shown().split("\n")[0]
         await pilot.press("enter")
         await ran(world, pilot)
-        await sees(world, pilot, "All three texts are identical")
+        await sees(world, pilot, "All four texts are identical")
         await pilot.press("s")
         await wait_for(pilot, lambda: results.entries())
         (entry,) = results.entries()
@@ -107,12 +107,12 @@ async def test_a_race_on_an_unknown_question_plays_one_text_in_all_lanes() -> No
         await pilot.press("f5")
         await wait_for(pilot, lambda: isinstance(world.app.screen, CompareScreen))
         await pilot.press("enter")
-        await wait_for(pilot, lambda: "All three texts are identical" in world.shown())
+        await wait_for(pilot, lambda: "All four texts are identical" in world.shown())
         await sees(world, pilot, "DEMO: This is a recording and knows no answer to that")
         world.app.screen.prompt.put(world.machine.suggestions[0])  # type: ignore[attr-defined]
         await pilot.press("enter")
         await ran(world, pilot)
-        await sees(world, pilot, "All three texts are identical")
+        await sees(world, pilot, "All four texts are identical")
         assert "knows no answer" not in world.shown()
 
 
