@@ -48,23 +48,23 @@ class Store(Archive):
                     self._remove_messages(gone)
                 if chat is None:
                     return 0
-                self._db.execute(
-                    """
-                    INSERT INTO chats (key, title, name, created, changed, model, turns, draft, settings, owner)
-                    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-                    ON CONFLICT (key) DO UPDATE SET title = excluded.title, name = excluded.name, changed = excluded.changed,
-                        model = excluded.model, turns = excluded.turns, draft = excluded.draft, settings = excluded.settings,
-                        owner = excluded.owner
-                    """,
-                    (
-                        chat.key, storable(chat.title), storable(chat.name), chat.created, now_s, storable(chat.model), chat.turns,
-                        storable(chat.draft), storable(chat.settings), self._owner,
-                    ),
-                )  # fmt: skip
+                self._save_chat(chat, now_s)
                 for row in messages:
                     self._save_message(chat.key, row)
                 number = self._db.execute("SELECT number FROM chats WHERE key = ?", (chat.key,)).fetchone()[0]
         return int(number)
+
+    def _save_chat(self, chat: ChatRow, now_s: float) -> None:
+        """Change the row or make it. One statement for both would use up a chat number at each change."""
+        values = (
+            storable(chat.title), storable(chat.name), now_s, storable(chat.model), chat.turns, storable(chat.draft),
+            storable(chat.settings), self._owner, chat.key,
+        )  # fmt: skip
+        fields = ("title", "name", "changed", "model", "turns", "draft", "settings", "owner")
+        changed = self._db.execute(f"UPDATE chats SET {', '.join(f'{field} = ?' for field in fields)} WHERE key = ?", values)
+        if not changed.rowcount:
+            names = ", ".join((*fields, "key", "created"))
+            self._db.execute(f"INSERT INTO chats ({names}) VALUES ({', '.join('?' * 10)})", (*values, chat.created))
 
     def _save_message(self, chat: int, row: MessageRow) -> None:
         if row.chosen:

@@ -8,7 +8,7 @@ from pathlib import Path
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
-from textual.widgets import SelectionList, Static
+from textual.widgets import Static
 from textual.widgets.selection_list import Selection
 
 from app import results
@@ -22,6 +22,7 @@ from app.runner import Runner
 from app.screens.place import PlaceScreen
 from app.screens.results import ResultsScreen
 from app.terminal import for_terminal, one_line
+from app.widgets.choices import Choices
 from app.widgets.lanes import scores
 from app.widgets.report_view import report_content
 from engine.catalog.specs import ModelSpec
@@ -43,7 +44,7 @@ class BenchScreen(PlaceScreen[None]):
     BenchScreen Horizontal { height: 1fr; }
     BenchScreen .column { width: 1fr; height: 1fr; padding: 0 1; }
     BenchScreen .column Static { height: 1; text-style: bold; }
-    BenchScreen SelectionList, BenchScreen SelectionList:focus { border: none; padding: 0; height: 1fr; background: $background; }
+    BenchScreen Choices, BenchScreen Choices:focus { border: none; padding: 0; height: 1fr; background: $background; }
     BenchScreen #effort { height: auto; padding: 0 2; border-top: solid $panel-lighten-2; }
     BenchScreen #progress { height: 1fr; padding: 1 1; display: none; }
     BenchScreen #report { height: 1fr; padding: 1 1 0 1; display: none; }
@@ -59,14 +60,10 @@ class BenchScreen(PlaceScreen[None]):
         self.folder: Path | None = None
         offered = [name for name in SETS if name != "all" and (not ground.sets or name in ground.sets)]
         chosen = [name for name in sets if name in offered] or (list(TASKS) if "all" in sets else []) or offered[:1]
-        self.sets: SelectionList[str] = SelectionList(
-            *(Selection(Content.assemble(f"{name:<13}", (ABOUT[name], "dim")), name, name in chosen) for name in offered)
-        )
+        self.sets = Choices(*(Selection(Content.assemble(f"{name:<13}", (ABOUT[name], "dim")), name, name in chosen) for name in offered))
         self._specs = {spec.name: spec for spec in (*drafters, *ground.drafters)}
         wanted = [spec.name for spec in drafters] or list(self._specs)
-        self.drafters: SelectionList[str] = SelectionList(
-            *(Selection(Content(one_line(name)), name, name in wanted) for name in self._specs)
-        )
+        self.drafters = Choices(*(Selection(Content(one_line(name)), name, name in wanted) for name in self._specs))
         self._effort, self._progress, self._text = Static(id="effort", markup=False), Static(id="progress"), Static()
 
     def body(self) -> ComposeResult:

@@ -21,6 +21,7 @@ from app.screens.results import ResultsScreen
 from app.terminal import one_line
 from app.tree import Turn, Version
 from app.widgets.prompt import PLACEHOLDER
+from app.widgets.reply import Reply
 from engine.catalog.specs import NGRAM, ModelSpec
 from engine.protocol import Done, Generate, Message
 
@@ -148,6 +149,9 @@ class ChatRaces(ChatConfig):
         version.numbers = f"{run.answer.stats.tok_per_s:.0f} tok/s · τ {run.answer.stats.tau:.1f} · race"
         turn.answered(version)
         await self._show_changed(version)
+        for reply in self.query(Reply):
+            if reply.version is version:
+                reply.foot(self._foot(done, len(done.token_ids)))
         self.transcript.follow()
 
 

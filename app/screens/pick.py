@@ -10,10 +10,11 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
-from textual.widgets import SelectionList, Static
+from textual.widgets import Static
 from textual.widgets.selection_list import Selection
 
 from app.terminal import one_line
+from app.widgets.choices import Choices
 
 
 class PickScreen(ModalScreen[list[str] | None]):
@@ -27,15 +28,15 @@ class PickScreen(ModalScreen[list[str] | None]):
     PickScreen { align: center middle; }
     PickScreen Vertical { width: 90%; max-width: 76; height: auto; max-height: 80%; padding: 0 1; }
     PickScreen Vertical { border: round $accent; background: $surface; }
-    PickScreen SelectionList { height: auto; max-height: 14; background: $surface; padding: 0; }
-    PickScreen SelectionList, PickScreen SelectionList:focus { border: none; }
+    PickScreen Choices { height: auto; max-height: 14; background: $surface; padding: 0; }
+    PickScreen Choices, PickScreen Choices:focus { border: none; }
     """
 
     def __init__(self, title: str, items: Sequence[tuple[str, str]], chosen: Sequence[str], most: int) -> None:
         super().__init__()
         self._title, self._most = title, most
         width = max((len(name) for name, _ in items), default=0) + 2
-        self.list: SelectionList[str] = SelectionList(
+        self.list = Choices(
             *(
                 Selection(Content.assemble(f"{one_line(name):<{width}}", (one_line(about), "dim")), name, name in chosen)
                 for name, about in items

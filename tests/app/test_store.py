@@ -170,6 +170,13 @@ def test_find_by_number_and_by_title(store: Store) -> None:
         store.find("77")
 
 
+def test_changes_use_up_no_numbers(store: Store) -> None:
+    """Numbers are what people type: the second chat is 2, however often the first was saved."""
+    first = talk(("one", "x"))
+    assert {keep(store, first) for _ in range(5)} == {1}
+    assert keep(store, talk(("two", "y"))) == 2
+
+
 def test_delete_and_bring_back(store: Store, tmp_path: Path) -> None:
     """Deleted chats leave the list at once, come back on demand, and leave the file at the end."""
     chat, other = talk(("a secret word: xylophone", "x")), talk(("b", "y"))
