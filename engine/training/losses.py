@@ -27,7 +27,7 @@ class Taught:
 
     rows: Tensor
     scale: float
-    embed: Embed
+    embed: Embed  # vectors of about that size as well: embeddings are often a hundred times smaller, and would be learned from too slowly
     half: bool = False  # matrix products in bf16
 
 

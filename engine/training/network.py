@@ -8,6 +8,7 @@ that one evening gives, a trained one knows the training prompts and not the oth
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections.abc import Callable
 
@@ -19,6 +20,7 @@ from engine.training.batches import Batch
 from engine.training.pieces import Block, Layer, Turns, lead
 
 Embed = Callable[[Tensor], Tensor]  # ids -> vectors, float32
+FIRST = re.compile(r"hydra_mlp\.\d+\.1\.(?:linear|res_connection)\.weight")  # of Hydra++ heads: what reads [hidden, embeddings]
 
 
 class Network(nn.Module):
@@ -204,6 +206,14 @@ def build(spec: HeadSpec, rows: Tensor, scale: float, device: torch.device, seed
     return network.to(device)
 
 
-def published(network: Network) -> dict[str, Tensor]:
-    """The state dict under its published names."""
-    return {name.removeprefix("heads."): tensor for name, tensor in network.state_dict().items()}
+def published(network: Network, gain: float = 1.0) -> dict[str, Tensor]:
+    """The state dict under its published names. `gain`: embeddings were so many times larger in training than they are, which goes into
+    the columns that read them."""
+    hidden = network.spec.hidden
+    reads = {"hydra++": slice(hidden, None), "gumiho": slice(0, hidden)}.get(network.spec.family)
+    out = {name.removeprefix("heads."): tensor for name, tensor in network.state_dict().items()}
+    for name, tensor in out.items():
+        if reads is not None and (name == "fc.weight" or FIRST.fullmatch(name)):
+            out[name] = tensor.clone()
+            out[name][:, reads] *= gain
+    return out

@@ -88,10 +88,11 @@ class Run:
         scale = shortlist.usual_size(data, numbers)
         heads = network.build(spec, head_rows, scale, target.device, plan.seed)
         self._check_memory(heads, target.device)
-        taught = Taught(head_rows, scale, lambda tokens: target.model.embed(tokens).float(), precision == "bf16")
+        gain = shortlist.embedding_gain(target.model, ids, scale)
+        taught = Taught(head_rows, scale, lambda tokens: gain * target.model.embed(tokens).float(), precision == "bf16")
         recipe = self._recipe(made_for, tokens, len(numbers), covered, precision)
         self._emit(Stage("Timing the target and the heads"))
-        export.write_weights(work.part("trial"), heads, ids, weights, recipe, chain=target.device.type == "cpu")
+        export.write_weights(work.part("trial"), heads, ids, weights, recipe, gain, chain=target.device.type == "cpu")
         drafter, _, _ = self._heads(work.part("trial"), target)
         known = measure.cost_of(target, drafter, plan.heads)
         drafter.close()
@@ -103,7 +104,7 @@ class Run:
         score = loop.score()
         steps, epochs = loop.progress.step, loop.epochs
         recipe = replace(recipe, steps=steps, epochs=epochs, seconds=work.seconds, judged_tau=score.tau, agreement=score.agreement)
-        export.write_weights(plan.out, heads, ids, weights, recipe, chain=target.device.type == "cpu")
+        export.write_weights(plan.out, heads, ids, weights, recipe, gain, chain=target.device.type == "cpu")
         del loop, heads
         free_memory()
         measured = self._measure(work, target)

@@ -60,6 +60,12 @@ def head_rows(model: Model, ids: Tensor) -> Tensor:
     return out
 
 
+def embedding_gain(model: Model, ids: Tensor, scale: float) -> float:
+    """How many times smaller than hidden states the embeddings of these tokens are."""
+    own = model.embed(ids).float().pow(2).mean().item() ** 0.5
+    return scale / own if own > 0 else 1.0
+
+
 def usual_size(store: Store, numbers: list[int]) -> float:
     """Root mean square of the hidden states of some texts."""
     squares = [store.read(number).hidden.pow(2).mean().item() for number in numbers[:FIRST_TEXTS]]

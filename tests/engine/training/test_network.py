@@ -143,3 +143,24 @@ def test_gumiho_drafts_at_least_three() -> None:
 
     with pytest.raises(EngineError, match="at least 3"):
         sizes.sized("gumiho", plain_target().model.config, "tiny", 2, 24)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_gain_of_embeddings_goes_into_the_weights(kind: Kind) -> None:
+    """Trained with embeddings five times as large, written with the columns five times as large: the same vectors."""
+    target = plain_target(vocab=VOCAB)
+    heads, ids, taught = some_heads(kind, target, 24)
+    batch = batches.build([some_text(0, 18, 5, 16, VOCAB)], 3, shortlist.columns(ids, VOCAB))
+    with torch.no_grad():
+        before = heads(batch, lambda tokens: 5.0 * taught.embed(tokens))
+        state = {("heads." if kind == "medusa" else "") + name: tensor for name, tensor in published(heads, 5.0).items()}
+        assert all(torch.equal(published(heads)[name], published(heads, 1.0)[name]) for name in published(heads))
+        heads.load_state_dict(state)
+        after = heads(batch, taught.embed)
+    assert all(torch.allclose(x, y, atol=1e-4) for x, y in zip(before, after, strict=True))
+
+
+def test_the_gain_makes_embeddings_as_large_as_hidden_states() -> None:
+    target = plain_target(vocab=VOCAB)
+    gain = shortlist.embedding_gain(target.model, torch.arange(VOCAB), 3.0)
+    assert (gain * target.model.weights.embed).pow(2).mean().sqrt().item() == pytest.approx(3.0, rel=1e-4)
