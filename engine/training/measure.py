@@ -31,6 +31,13 @@ class Costs:
     verify: Cost
     draft: Cost
 
+    def sentence(self, nodes: int) -> str:
+        """For the person."""
+        one, many, draft = (1e3 * s for s in (self.verify.at(1), self.verify.at(nodes + 1), self.draft.at(nodes)))
+        return (
+            f"A pass of the target takes {one:.1f} ms for one row, {many:.1f} ms for {nodes + 1}; drafting {nodes} tokens {draft:.1f} ms."
+        )
+
 
 def cost_of(target: LeanTarget, drafter: HeadsDrafter, longest: int) -> Costs:
     """Time the target and these heads on this machine."""

@@ -96,6 +96,7 @@ class Run:
         drafter, _, _ = self._heads(work.part("trial"), target)
         known = measure.cost_of(target, drafter, plan.heads)
         drafter.close()
+        self._emit(Remark(known.sentence(plan.heads)))
         self._emit(Stage("Training the heads"))
         terms = Terms(plan.epochs, None if work.limit_s is None else work.training_s, plan.seed, known.verify, known.draft)
         loop = Loop(heads, Data(data, numbers, judged, ids, columns), taught, terms, work.folder, self._emit)

@@ -16,7 +16,7 @@ from engine.errors import EngineError
 from engine.training.protocol import Kind
 
 WIDE = 2  # feed-forward width of the heads' transformer layers, in hidden sizes
-LAYERS: dict[Kind, int] = {"hydra++": 4, "gumiho": 4, "medusa": 1}  # residual blocks of each head, the first one counted
+LAYERS: dict[Kind, int] = {"hydra++": 2, "gumiho": 3, "medusa": 1}  # residual blocks of each head, the first one counted
 SERIAL = 2  # Gumiho: tokens drafted by transformer layers
 SHORT_CPU, SHORT_GPU = 8192, 32768  # tokens of a shortlist by default
 FULL_BELOW = 16384  # a vocabulary that is so small needs none
