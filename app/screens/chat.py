@@ -279,6 +279,9 @@ class ChatScreen(ChatCommands):
         self.run_worker(self._chosen(event.name), group="command")
 
     async def _chosen(self, name: str) -> None:
+        if name in ("model", "draft"):
+            self.run_command(BY_NAME[name])
+            return
         try:
             if not await self.load_choice(name):
                 await self.reply_choice(name)

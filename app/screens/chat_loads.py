@@ -111,6 +111,8 @@ class LoadFlow(SaveFlow):
             await self.open_target(command.target, NONE)
         elif name == "short_context" and isinstance(command, Load):
             await self.open_target(command.target, command.drafter, replace(command.options, context=SHORT_CONTEXT))
+        elif name == "four_bits" and isinstance(command, Load):
+            await self.open_target(command.target, command.drafter, replace(command.options, quant="nf4"))
         elif name == "pull" and isinstance(command, Load):
             await self.open_target(command.target, command.drafter)
         elif name == "pull" and isinstance(command, SwapDrafter):

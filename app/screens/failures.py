@@ -21,10 +21,14 @@ def load_panel(event: Failed, command: Load | SwapDrafter | None, *, offline: bo
             ways.append(("Load it without a drafter", "no_drafter"))
         if command.options.context is None or command.options.context > SHORT_CONTEXT:
             ways.append((f"Load it with a context of {SHORT_CONTEXT:,} tokens", "short_context"))
+        if "nf4" not in (command.options.quant, command.target.quant):
+            ways.append(("Load it in 4 bits", "four_bits"))
+        ways.append(("Choose another model", "model"))
     if event.kind == "missing_weights" and command is not None and not offline and _can_pull(command):
         ways.append(("Download what is missing", "pull"))
     if isinstance(command, SwapDrafter) and event.kind in ("memory", "vocabulary"):
         ways.append(("Use the n-gram look-up, which needs no model", "ngram"))
+        ways.append(("Choose another drafter", "draft"))
     return _panel(event, ways)
 
 
