@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 
 from textual.app import App
 from textual.events import Event
 
 ROUNDS = 2  # the way of the key up to the program, and that of what it brought about
-LONGEST_S = 0.5  # a widget that is stuck holds up keys for so long
+LOOK_S, LOOKS = 0.1, 30  # a widget that is stuck holds up keys for so long, in time in which the program runs at all
 
 
 class InOrder:
@@ -42,8 +41,11 @@ class InOrder:
             self._busy = True
             try:
                 await self._handle(event)
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._done(), LONGEST_S)
+                done = asyncio.create_task(self._done())
+                for _ in range(LOOKS):
+                    if (await asyncio.wait({done}, timeout=LOOK_S))[0]:
+                        break
+                done.cancel()
             finally:
                 self._busy = False
 

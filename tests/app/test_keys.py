@@ -8,7 +8,7 @@ import pytest
 from textual import events
 from textual.keys import _character_to_key
 
-from app.keys import LONGEST_S
+from app import keys
 from tests.app.tui_world import World, ask, started, wait_for
 
 CHARACTERS = {"enter": "\r", "tab": "\t", "escape": "\x1b"}
@@ -23,7 +23,7 @@ def type_at_once(world: World, *keys: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "text"),
+    ("typed", "text"),
     [
         ("x up y", "ysecond\nline"),
         ("u up up up down", "second\nline"),
@@ -36,14 +36,14 @@ def type_at_once(world: World, *keys: str) -> None:
         ("a tab escape b", "ab"),
     ],
 )
-async def test_typed_at_once(keys: str, text: str) -> None:
+async def test_typed_at_once(typed: str, text: str) -> None:
     """Text, the cursor, older prompts, line ends, completion, and the way to the transcript and back."""
     world = World("One.", "Two.")
     async with world.app.run_test() as pilot:
         await started(world, pilot)
         await ask(world, pilot, "first")
         await ask(world, pilot, "second\nline")
-        type_at_once(world, *keys.split())
+        type_at_once(world, *typed.split())
         await pilot.pause()
         assert world.screen.prompt.text == text
         assert len(world.requests) == 2
@@ -70,8 +70,9 @@ async def test_a_paste_has_its_place_among_the_keys() -> None:
         assert world.requests[0].messages[-1].content == "ab\ncd"
 
 
-async def test_a_widget_that_is_stuck_does_not_keep_the_keys() -> None:
+async def test_a_widget_that_is_stuck_does_not_keep_the_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     """They go on after a moment: ^Q still leaves."""
+    monkeypatch.setattr(keys, "LOOKS", 3)
     world = World("One.")
     async with world.app.run_test() as pilot:
         await started(world, pilot)
@@ -81,6 +82,6 @@ async def test_a_widget_that_is_stuck_does_not_keep_the_keys() -> None:
         type_at_once(world, "a", "ctrl+q")
         while world.app.is_running and world.app.return_code is None:
             await asyncio.sleep(0.01)
-        assert asyncio.get_running_loop().time() - begun_s >= LONGEST_S
+        assert asyncio.get_running_loop().time() - begun_s >= 3 * keys.LOOK_S
         free.set()
     assert world.app.return_code == 0

@@ -17,7 +17,7 @@ from app.widgets.transcript import LIVE_REPLIES
 from engine.catalog.specs import NGRAM
 from tests.app.chats_made import keep, talk
 from tests.app.test_tui_commands import say
-from tests.app.tui_world import BIG, Machine, World, ask, scripted, started, wait_for
+from tests.app.tui_world import BIG, Machine, World, ask, scripted, sees, started, wait_for
 
 TURNS = 250
 BODY = "Here is **answer {n}**, with a list:\n\n- one\n- two\n\n```py\nfor i in range({n}):\n    print(i)\n```\n\nAnd an end, needle {n}."
@@ -54,10 +54,10 @@ async def test_500_messages_open_with_few_widgets(long_chat: Path) -> None:
         assert len(app.replies) == OPENED
         assert len(list(app.screen.query("*"))) < OPENED * 8 + 40
         assert app.screen.transcript.below == 0
-        start_s = time.monotonic()
+        start_s = time.process_time()  # on a busy machine only the work counts
         await app.screen.open_chat(app.screen.chat.key)
         await pilot.pause()
-        assert time.monotonic() - start_s < 3.0  # about 0.3 s on a quiet machine
+        assert time.process_time() - start_s < 3.0  # about 0.3 s
 
 
 async def test_scrolling_up_brings_more_and_nothing_jumps(long_chat: Path) -> None:
@@ -121,6 +121,7 @@ async def test_find_reaches_what_is_not_on_the_screen(long_chat: Path) -> None:
         await opened(app, pilot)
         await say(app, pilot, "/find needle 100.")
         await wait_for(pilot, lambda: "needle 100." in app.shown())
+        await wait_for(pilot, lambda: app.screen.transcript.current is not None)
         assert app.screen.transcript.current is not None
         assert "answer 100" in app.screen.transcript.current.exact
 
@@ -151,7 +152,7 @@ async def test_a_huge_message_does_not_keep_the_others_away(tmp_path: Path) -> N
     app = world(tmp_path / "chats.db")
     async with app.app.run_test(size=(100, 30)) as pilot:
         await opened(app, pilot)
-        assert "end" in app.shown()
+        await sees(app, pilot, "end")
         assert len(app.asked) <= 2
 
 
@@ -169,17 +170,14 @@ async def test_where_the_view_goes(mode: str) -> None:
         app.screen.prompt.put("second")
         await pilot.press("enter")
         await wait_for(pilot, lambda: len(app.requests) == 2)
-        await wait_for(pilot, lambda: not app.screen.situation.generating, 40.0)
+        await wait_for(pilot, lambda: app.rests)
         await pilot.pause(0.2)
-        shown = app.shown()
         if mode == "end":
-            assert view.below == 0
-            assert "Paragraph 79." in shown
+            await wait_for(pilot, lambda: view.below == 0 and "Paragraph 79." in app.shown())
         else:
-            assert view.below > 100
+            await wait_for(pilot, lambda: view.below > 100)
             if mode == "start":
-                assert "second" in shown.split("\n")[3]
-                assert "Paragraph 1." in shown
+                await wait_for(pilot, lambda: "second" in app.shown().split("\n")[3] and "Paragraph 1." in app.shown())
 
 
 def test_a_chat_of_500_messages_is_read_quickly(long_chat: Path) -> None:
@@ -187,8 +185,8 @@ def test_a_chat_of_500_messages_is_read_quickly(long_chat: Path) -> None:
     store = Store(long_chat)
     key = store.chats()[0].key
     chat = Chat(ChatOptions())
-    start_s = time.monotonic()
+    start_s = time.thread_time()
     restore(chat, *store.load(key))
-    assert time.monotonic() - start_s < 1.0
+    assert time.thread_time() - start_s < 1.0
     assert len(chat.turns) == TURNS
     assert all(turn.answer is not None and turn.answer._steps is None for turn in chat.turns)

@@ -7,7 +7,8 @@ from app.screens.pull import PullScreen, time_left
 from engine.catalog.specs import AUTO, NGRAM, NONE, ModelSpec
 from engine.errors import EngineError
 from engine.protocol import Load, SwapDrafter
-from tests.app.tui_world import BIG, SHORT, SMALL, TINY, Machine, World, ask, started, wait_for
+from tests.app.tui_world import BIG, SHORT, SMALL, TINY, Machine, World, ask, sees, started, wait_for
+from tests.patience import PATIENCE_S
 
 
 def pulling(world: World) -> bool:
@@ -36,7 +37,7 @@ async def test_first_start_offers_pulls_loads_and_chats() -> None:
         assert world.client.sent == []
         await pilot.press("enter")
         await wait_for(pilot, lambda: "Downloading tiny" in world.shown() and "50%" in world.shown())
-        assert "49 MB of 98 MB · 12 MB/s · 22 s left" in world.shown()
+        await sees(world, pilot, "49 MB of 98 MB · 12 MB/s · 22 s left")
         machine.hold.set()
         await started(world, pilot)
         assert machine.pulled == ["tiny"]
@@ -86,7 +87,7 @@ async def test_a_failed_download_says_why_and_can_be_tried_again() -> None:
         await wait_for(pilot, lambda: pulling(world) and "tiny" in world.shown())
         await pilot.press("enter")
         await wait_for(pilot, lambda: "! There is not enough room on the disk." in world.shown())
-        assert "Free 1.2 GB." in world.shown()
+        await sees(world, pilot, "Free 1.2 GB.")
         machine.pull_error = None
         await pilot.press("enter")
         await started(world, pilot)
@@ -108,8 +109,7 @@ async def test_a_chosen_target_that_is_missing_comes_first() -> None:
     world = World(machine=Machine(on_disk=()), options=ChatOptions(target=BIG, drafter=SMALL))
     async with world.app.run_test() as pilot:
         await wait_for(pilot, lambda: pulling(world) and "tiny" in world.shown())
-        assert "big + small" in world.shown()
-        assert "1.6 GB" in world.shown()
+        await sees(world, pilot, "big + small", "1.6 GB")
         await pilot.press("enter")
         await started(world, pilot)
         assert world.machine.pulled == ["big", "small"]
@@ -187,7 +187,7 @@ async def test_a_broken_catalog_is_said() -> None:
     world = World(machine=machine, options=ChatOptions(target=None))
     async with world.app.run_test() as pilot:
         await wait_for(pilot, lambda: "models.toml, line 3: unknown key quamt." in world.shown())
-        assert "Did you mean quant?" in world.shown()
+        await sees(world, pilot, "Did you mean quant?")
         await pilot.press("escape")
         await wait_for(pilot, lambda: not pulling(world))
 
@@ -205,7 +205,7 @@ async def test_quitting_during_a_download_stops_it() -> None:
         download = screen.download
         assert download is not None
         await pilot.press("ctrl+q")
-    download._thread.join(5)
+    download._thread.join(PATIENCE_S)
     assert not download._thread.is_alive()
     assert machine.pulled == []
 
