@@ -1,15 +1,16 @@
 """Chats on a replayed engine without a terminal, each in a process of its own, to be killed. Reads a folder per line, forks, says the pid.
 
 A killed chat leaves `log` in its folder: `sent` when the question goes to the engine, `N` when N characters of the reply have come, and
-a dot for each twentieth of a second in which the process really ran.
+a dot for each twentieth of a second in which its screen could act, another thread too, and a database beside its own be written.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
+import sqlite3
 import sys
-import threading
-import time
+from contextlib import closing
 from pathlib import Path
 
 from app.chat import ChatOptions
@@ -20,7 +21,8 @@ from engine.replay import ReplayClient, Trace, scripted
 from tests.app.tui_world import BIG, Machine
 
 TICK_S = 0.05
-TEXT = "".join(f"word{n} and more.{chr(10) * 2 if n % 9 == 8 else ' '}" for n in range(400))
+TEXT = "".join(f"word{n} and more.{chr(10) * 2 if n % 9 == 8 else ' '}" for n in range(4000))
+REPLY = scripted(TEXT, step_s=0.01)  # longer than any test waits
 QUESTION = "What do I lose?"
 
 
@@ -28,7 +30,7 @@ class Logged(ReplayClient):
     """Says what it was asked and what was taken from it."""
 
     def __init__(self, log: int) -> None:
-        super().__init__(Trace(replies=(scripted(TEXT, step_s=0.01),)), 1.0)
+        super().__init__(Trace(replies=(REPLY,)), 1.0)
         self._log, self._length = log, 0
 
     def send(self, command: Command) -> None:
@@ -45,16 +47,17 @@ class Logged(ReplayClient):
         return events
 
 
+def write(path: Path) -> None:
+    """What a save costs on this machine now."""
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("CREATE TABLE IF NOT EXISTS ticks (at REAL)")
+        db.execute("INSERT INTO ticks VALUES (1.0)")
+
+
 def chat(folder: Path) -> None:
     """Ask one question, and go on until killed."""
     log = os.open(folder / "log", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
 
-    def ticks() -> None:
-        while True:
-            time.sleep(TICK_S)
-            os.write(log, b".\n")
-
-    threading.Thread(target=ticks, daemon=True).start()
     app = SpecChat(ChatOptions(target=BIG, drafter=NGRAM), Logged(log), Machine(chats=folder / "chats.db"))
 
     async def person(pilot: object) -> None:
@@ -63,7 +66,9 @@ def chat(folder: Path) -> None:
             await pilot.pause(0.02)  # type: ignore[attr-defined]
         screen.prompt.put(QUESTION)
         await pilot.press("enter")  # type: ignore[attr-defined]
-        await pilot.pause(3600)  # type: ignore[attr-defined]
+        while True:
+            await asyncio.gather(asyncio.sleep(TICK_S), asyncio.to_thread(write, folder / "beside.db"))
+            os.write(log, b".\n")
 
     app.run(headless=True, auto_pilot=person)
 

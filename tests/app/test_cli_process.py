@@ -8,11 +8,12 @@ import select
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+
+from tests.patience import PATIENCE_S, Patience
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "tests.app.cli_replay"]
@@ -36,11 +37,11 @@ def start(env: Mapping[str, str], tmp_path: Path, *arguments: str, stdout: int =
     )
 
 
-def read_until(stream: int, wanted: bytes, limit_s: float = 20.0) -> bytes:
+def read_until(stream: int, wanted: bytes) -> bytes:
     """Bytes of a pipe up to something that must come."""
-    got, end_s = b"", time.monotonic() + limit_s
+    got, patience = b"", Patience()
     while wanted not in got:
-        assert time.monotonic() < end_s, got
+        assert patience.left(), got
         if select.select([stream], [], [], 0.2)[0]:
             new = os.read(stream, 65536)
             assert new, got
@@ -48,32 +49,36 @@ def read_until(stream: int, wanted: bytes, limit_s: float = 20.0) -> bytes:
     return got
 
 
+@posix
 def test_it_starts_in_well_under_a_second(env: dict[str, str]) -> None:
-    """The best of three, so that a busy machine does not count."""
+    """Of processor time, and the best of three: a busy machine does not count."""
+    import resource
+
     code = "from app.cli import main; main()"
     for option in ("--version", "--help"):
         seconds = []
         for _ in range(3):
-            begin = time.perf_counter()
-            subprocess.run([sys.executable, "-c", code, option], env=env, check=True, capture_output=True, timeout=30)
-            seconds.append(time.perf_counter() - begin)
+            begin = resource.getrusage(resource.RUSAGE_CHILDREN)
+            subprocess.run([sys.executable, "-c", code, option], env=env, check=True, capture_output=True, timeout=PATIENCE_S)
+            end = resource.getrusage(resource.RUSAGE_CHILDREN)
+            seconds.append(end.ru_utime - begin.ru_utime + end.ru_stime - begin.ru_stime)
         assert min(seconds) < 1.0, option
 
 
 def test_a_pipe_gets_the_text_and_stderr_stays_quiet(env: dict[str, str], tmp_path: Path) -> None:
     process = start(env, tmp_path, "--seed", "1", REPLAY_TEXT="one \x1b[2J two")
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out) == (0, b"one \x1b[2J two")
     assert err == b"ENGINE\n"
 
 
 @posix
 def test_ctrl_c_in_mid_reply_keeps_the_text(env: dict[str, str], tmp_path: Path) -> None:
-    process = start(env, tmp_path, REPLAY_TEXT="word " * 500, REPLAY_STEP_S="0.05")
+    process = start(env, tmp_path, REPLAY_TEXT="word " * 500, REPLAY_STUCK="3")
     assert process.stdout is not None
     first = read_until(process.stdout.fileno(), b"word word")
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=10)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
     assert set((first + out).decode().split()) == {"word"}
     assert b"Traceback" not in err
@@ -82,12 +87,11 @@ def test_ctrl_c_in_mid_reply_keeps_the_text(env: dict[str, str], tmp_path: Path)
 
 @posix
 def test_ctrl_c_in_mid_reply_with_json_prints_the_object(env: dict[str, str], tmp_path: Path) -> None:
-    process = start(env, tmp_path, "--json", REPLAY_TEXT="word " * 500, REPLAY_STEP_S="0.05")
+    process = start(env, tmp_path, "--json", REPLAY_TEXT="word " * 500, REPLAY_STUCK="3")
     assert process.stderr is not None
-    read_until(process.stderr.fileno(), b"ENGINE\n")
-    time.sleep(1.0)
+    read_until(process.stderr.fileno(), b"STUCK\n")
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=10)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
     answer = json.loads(out)
     assert answer["finish_reason"] == "cancelled"
@@ -99,14 +103,12 @@ def test_ctrl_c_in_mid_reply_with_json_prints_the_object(env: dict[str, str], tm
 @posix
 @pytest.mark.parametrize("as_json", [False, True])
 def test_ctrl_c_while_loading(env: dict[str, str], tmp_path: Path, as_json: bool) -> None:
-    process = start(env, tmp_path, *(["--json"] if as_json else []), REPLAY_LOAD_S="60")
+    process = start(env, tmp_path, *(["--json"] if as_json else []), REPLAY_LOAD_S="3600")
     assert process.stderr is not None
     read_until(process.stderr.fileno(), b"ENGINE\n")
-    begin = time.monotonic()
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=10)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
-    assert time.monotonic() - begin < 5
     assert err == b""
     if as_json:
         answer = json.loads(out)
@@ -118,11 +120,18 @@ def test_ctrl_c_while_loading(env: dict[str, str], tmp_path: Path, as_json: bool
 
 @posix
 def test_ctrl_c_while_stdin_is_read(env: dict[str, str]) -> None:
-    process = subprocess.Popen([*COMMAND, "run", "-"], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [*COMMAND, "run", "-"],
+        env=env,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # what a shell starts in the background ignores it
+    )
     assert process.stderr is not None
-    read_until(process.stderr.fileno(), b"reading standard input")
+    read_until(process.stderr.fileno(), b"when there is none)\n")  # the whole line
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=10)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out, err) == (130, b"", b"")
 
 
@@ -135,7 +144,7 @@ def test_a_reader_that_goes_away_ends_it_quietly(env: dict[str, str], tmp_path: 
     process.stdout.close()
     assert process.stderr is not None
     err = process.stderr.read()
-    assert process.wait(timeout=10) == 0
+    assert process.wait(timeout=PATIENCE_S) == 0
     assert err == b"ENGINE\n"
 
 
@@ -146,14 +155,14 @@ def test_a_closed_stderr_does_not_matter(env: dict[str, str], tmp_path: Path) ->
     process.stderr.close()
     assert process.stdout is not None
     assert process.stdout.read() == b"one two three"
-    assert process.wait(timeout=10) == 0
+    assert process.wait(timeout=PATIENCE_S) == 0
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_behind_stdout_is_an_error(env: dict[str, str], tmp_path: Path) -> None:
     with Path("/dev/full").open("wb") as full:
         process = start(env, tmp_path, stdout=full.fileno())
-        _, err = process.communicate(timeout=10)
+        _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1
     assert b"error: Standard output cannot be written: No space left on device." in err
     assert b"Traceback" not in err
@@ -181,7 +190,7 @@ def test_on_a_terminal_the_text_is_made_safe_and_numbers_follow(env: dict[str, s
         if not new:
             break
         got += new
-    assert process.wait(timeout=10) == 0
+    assert process.wait(timeout=PATIENCE_S) == 0
     os.close(leader)
     shown = got.decode()
     assert "one ␛]0;title␇ two\r\n" in shown
@@ -194,7 +203,7 @@ def test_on_a_terminal_the_text_is_made_safe_and_numbers_follow(env: dict[str, s
 
 @posix
 def test_the_chat_is_not_opened_without_a_terminal(env: dict[str, str]) -> None:
-    process = subprocess.run([*COMMAND], env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=30, check=False)
+    process = subprocess.run([*COMMAND], env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE_S, check=False)
     assert process.returncode == 2
     assert process.stdout == b""
     assert process.stderr.startswith(b"error: The chat needs a terminal")
@@ -212,7 +221,7 @@ def test_a_dying_engine_thread_is_a_sentence_and_goes_to_the_log(env: dict[str, 
         env=env,
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        timeout=30,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert process.returncode == 1

@@ -12,13 +12,14 @@ from app.screens.downloads import DownloadsScreen
 from app.screens.picker import PickerScreen
 from engine.catalog.progress import Progress
 from engine.errors import EngineError
-from tests.app.tui_world import BIG, SHORT, SMALL, TINY, Machine, World, ask, started, wait_for
+from tests.app.tui_world import BIG, SHORT, SMALL, TINY, Machine, World, ask, sees, started, wait_for
+from tests.patience import Patience
 
 
 def until(downloads: Downloads, condition) -> list:  # type: ignore[no-untyped-def,type-arg]
-    ended, end_s = [], time.monotonic() + 10
+    ended, patience = [], Patience()
     while not condition():
-        assert time.monotonic() < end_s
+        assert patience.left()
         if (one := downloads.look()) is not None:
             ended.append(one)
         time.sleep(0.01)
@@ -97,7 +98,7 @@ async def test_fetch_in_the_background(size: tuple[int, int]) -> None:
     world = World(SHORT, machine=machine)
     async with world.app.run_test(size=size, notifications=True) as pilot:
         screen = await opened(world, pilot)
-        assert "1.1 GB taken · 214.0 GB free" in world.shown()
+        await sees(world, pilot, "1.1 GB taken · 214.0 GB free")
         names = [spec.name for spec in screen._specs]
         assert names[0] == "big"
         await pilot.press(*["down"] * names.index("tiny"), "enter")
@@ -127,7 +128,7 @@ async def test_stop_and_failure_on_the_screen() -> None:
         machine.hold.set()
         await pilot.press("enter")
         await wait_for(pilot, lambda: "! The hub cannot be reached." in world.shown() and "failed" in world.shown())
-        assert "Check the connection." in world.shown()
+        await sees(world, pilot, "Check the connection.")
         assert any("The hub cannot be reached." in text for text in world.toasts)
 
 

@@ -19,7 +19,7 @@ from engine.errors import EngineError
 from engine.protocol import Segment, Step
 from engine.trace import READY
 from tests.app.test_stats_panel import overlay
-from tests.app.tui_world import BIG, SHORT, SMALL, Machine, World, ask, started, wait_for
+from tests.app.tui_world import BIG, SHORT, SMALL, Machine, World, ask, sees, started, wait_for
 
 NASTY = "[/] [bold]x \x1b]52;c;aGk=\x07\x1b[2J\x1b]0;t\x07 \x00\u202e {0} $x <b>" + "y" * 40
 BAD = ["[/]", "[bold", "\x1b]52;c;x\x07", "\u202e", "\x00", "\r\n", "\x9b2J"]
@@ -84,11 +84,12 @@ async def test_every_list_survives_bad_names() -> None:
         await ask(world, pilot, NASTY)
         for key in ("ctrl+t", "f3", "ctrl+g", "ctrl+l", "f4", "f2"):
             await pilot.press(key)
-            await pilot.pause(0.3)
+            if key != "ctrl+t":
+                await wait_for(pilot, lambda: world.app.screen is not world.screen)
+            await pilot.pause(0.2)
             if key in ("ctrl+g", "f4", "ctrl+l"):
                 await pilot.press(*(["b"] if key == "ctrl+g" else []), "down", "down")
-                await pilot.pause(0.2)
-                assert "[/]" in world.shown()
+                await sees(world, pilot, "[/]")
             harmless(world.shown())
             if key != "ctrl+t":
                 await pilot.press("escape")

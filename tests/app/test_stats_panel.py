@@ -12,7 +12,7 @@ from engine.protocol import Memory, Prefill, Step
 from engine.stats import Tally
 from engine.trace import DONE, READY, scripted
 from tests.app.test_meter import CARD, FULL
-from tests.app.tui_world import SHORT, World, ask, started, wait_for
+from tests.app.tui_world import SHORT, World, ask, sees, started, wait_for
 from tests.app.tui_world import scripted as reply
 
 
@@ -122,7 +122,7 @@ async def test_wide_windows_have_the_panel_narrow_ones_on_demand() -> None:
         assert world.screen.panel_of_numbers.size.height == world.screen.transcript.size.height
         await pilot.resize_terminal(80, 24)
         await wait_for(pilot, lambda: "ACCEPTANCE" not in world.shown())
-        assert "tok/s" in world.shown()
+        await sees(world, pilot, "tok/s")
         await pilot.press("ctrl+s")
         await wait_for(pilot, lambda: "ACCEPTANCE" in world.shown())
         assert world.screen.transcript.size.height >= 8

@@ -18,7 +18,8 @@ from engine.catalog.specs import NGRAM
 from engine.protocol import Sampling
 from tests.app.chats_made import keep, talk
 from tests.app.test_tui_commands import say
-from tests.app.tui_world import BIG, SHORT, Machine, World, ask, scripted, started, wait_for
+from tests.app.tui_world import BIG, SHORT, Machine, World, ask, held, sees, started, wait_for
+from tests.patience import PATIENCE_S
 
 
 def world(folder: Path, *replies: str, resume: str | None = None, **options: object) -> World:
@@ -57,6 +58,7 @@ async def test_a_chat_is_saved_and_opens_again(tmp_path: Path) -> None:
         await pilot.press("ctrl+r")
         await wait_for(pilot, lambda: len(first.requests) == 2 and first.rests)
         await ask(first, pilot, "go on")
+        await sees(first, pilot, "Two.", f"seed {first.requests[-1].seed}")
         before = first.shown().split("\n")[1:-4]
     assert [chat.markdown() for chat in saved(tmp_path)] == [first.screen.chat.markdown()]
     again = world(tmp_path, "Three.", resume="")
@@ -72,13 +74,13 @@ async def test_a_chat_is_saved_and_opens_again(tmp_path: Path) -> None:
 
 
 async def test_the_question_is_on_the_disk_before_the_first_token(tmp_path: Path) -> None:
-    app = World(scripted(SHORT, prefill_s=30.0), speed=1.0, machine=Machine(chats=tmp_path / "chats.db"))
+    app = World(held(SHORT, 0), machine=Machine(chats=tmp_path / "chats.db"))
     async with app.app.run_test() as pilot:
         await started(app, pilot)
         app.screen.prompt.put("why?")
         await pilot.press("enter")
         await wait_for(pilot, lambda: app.requests)
-        assert [[turn.prompt for turn in chat.turns] for chat in saved(tmp_path)] == [["why?"]]
+        await wait_for(pilot, lambda: [[turn.prompt for turn in chat.turns] for chat in saved(tmp_path)] == [["why?"]])
         await pilot.press("escape")
         await wait_for(pilot, lambda: app.screen.prompt.text == "why?")
     assert [(chat.turns, chat.draft) for chat in saved(tmp_path)] == [([], "why?")]
@@ -93,10 +95,10 @@ async def test_the_list_opens_searches_renames_and_deletes(tmp_path: Path) -> No
         await wait_for(pilot, lambda: "about rivers" in app.shown())
         rows = [row for row in app.shown().split("\n") if "about" in row]
         assert [row.split()[0] for row in rows] == ["3", "2", "1"]
-        assert "3 chats" in app.shown()
+        await sees(app, pilot, "3 chats")
         await pilot.press(*"danube")
         await wait_for(pilot, lambda: "1 chat found" in app.shown())
-        assert "The Danube." in app.shown()
+        await sees(app, pilot, "The Danube.")
         await pilot.press("enter")
         await wait_for(pilot, lambda: app.asked == ["about rivers"])
         assert "about rivers" in app.shown().split("\n")[0]
@@ -138,7 +140,7 @@ async def test_the_list_at_each_size(tmp_path: Path, size: tuple[int, int]) -> N
         assert rows[0].startswith(" Chats")
         assert "Enter open" in rows[-1]
         title = "[bold]x[/] ␛]0;title␇ 你好" if size[0] > 60 else "[bold]x[/] ␛]0;…"
-        assert title in app.shown()
+        await sees(app, pilot, title)
         assert isinstance(app.app.screen, ChatsScreen)
 
 
@@ -253,7 +255,7 @@ async def test_unsent_text_is_kept(tmp_path: Path) -> None:
         app.screen.prompt.put("half a thought")
         await pilot.press("ctrl+o")
         await wait_for(pilot, lambda: "about rivers" in app.shown())
-        assert "unsent" in app.shown()
+        await sees(app, pilot, "unsent")
         await pilot.press(*"danube")
         await wait_for(pilot, lambda: "1 chat found" in app.shown())
         await pilot.press("enter")
@@ -293,7 +295,7 @@ async def test_prompts_of_earlier_sessions_are_in_the_history(tmp_path: Path) ->
 
 async def test_leaving_in_the_middle_of_a_reply_keeps_it_as_a_stopped_one(tmp_path: Path) -> None:
     """All of it, not only up to the last second, and the next start is an ordinary one."""
-    app = World(scripted(SHORT * 40, step_s=0.02), speed=1.0, machine=Machine(chats=tmp_path / "chats.db"))
+    app = World(held(SHORT * 40, 20), machine=Machine(chats=tmp_path / "chats.db"))
     async with app.app.run_test() as pilot:
         await started(app, pilot)
         app.screen.prompt.put("why?")
@@ -387,7 +389,7 @@ async def test_a_chat_that_another_program_deleted_is_saved_anew(tmp_path: Path)
     async with app.app.run_test() as pilot:
         await started(app, pilot)
         await ask(app, pilot, "first")
-        app.screen.saver.wait_all(5.0)
+        assert app.screen.saver.wait_all(PATIENCE_S)
         other = Store(tmp_path / "chats.db")
         other.delete(app.screen.chat.key)
         other.close()

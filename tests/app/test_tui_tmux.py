@@ -14,6 +14,7 @@ import pytest
 
 from app.tui import run_chat
 from engine.places import cache_dir
+from tests.patience import PATIENCE_S, Patience
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="needs tmux")
@@ -32,7 +33,7 @@ class Terminal:
     def __call__(self, *arguments: str) -> str:
         # An environment of our own: pytest loads readline, which puts COLUMNS and LINES into that of the process.
         command = ["tmux", "-S", self._socket, *arguments]
-        return subprocess.run(command, env=dict(os.environ), capture_output=True, text=True, timeout=20, check=False).stdout
+        return subprocess.run(command, env=dict(os.environ), capture_output=True, text=True, timeout=PATIENCE_S, check=False).stdout
 
     def keys(self, *keys: str) -> None:
         self("send-keys", "-t", "t", *keys)
@@ -40,10 +41,13 @@ class Terminal:
     def screen(self) -> str:
         return self("capture-pane", "-t", "t", "-p")
 
-    def wait_for(self, text: str, timeout_s: float = 30.0) -> str:
-        end_s = time.monotonic() + timeout_s
-        while text not in (screen := self.screen()):
-            assert time.monotonic() < end_s, f"{text!r} is not in\n{screen}"
+    def wait_for(self, text: str, patience_s: float = PATIENCE_S) -> str:
+        return self.wait_until(lambda screen: text in screen, patience_s, text)
+
+    def wait_until(self, shown: Callable[[str], object], patience_s: float = PATIENCE_S, what: str = "it") -> str:
+        patience = Patience(patience_s)
+        while not shown(screen := self.screen()):
+            assert patience.left(), f"{what!r} is not in\n{screen}"
             time.sleep(0.1)
         return screen
 
@@ -71,11 +75,9 @@ def test_smoke(terminal: Terminal) -> None:
     terminal.wait_for("draft: ngram")
     terminal.keys("first")
     terminal.keys("M-Enter")
-    time.sleep(0.3)
     terminal("set-buffer", "pasted\nlines")
     terminal("paste-buffer", "-p", "-t", "t")
-    screen = terminal.wait_for("lines")
-    assert [row.strip() for row in screen.split("\n")[-6:-3]] == ["first", "pasted", "lines"]
+    screen = terminal.wait_until(lambda screen: [row.strip() for row in screen.split("\n")[-6:-3]] == ["first", "pasted", "lines"])
     assert "> You" not in screen
     terminal.keys("Enter")
     terminal.wait_for("word word")
@@ -127,7 +129,7 @@ def walk(terminal: Terminal, question: str, drafter: str, patience_s: float) -> 
 
 
 def test_the_demo_from_start_to_end(open_terminal: Callable[[str], Terminal], tmp_path: Path) -> None:
-    walk(open_terminal(f"SPECCHAT_HOME={tmp_path}/home {sys.executable} -m tests.app.demo_script 3"), "", "none", 60.0)
+    walk(open_terminal(f"SPECCHAT_HOME={tmp_path}/home {sys.executable} -m tests.app.demo_script 3"), "", "none", PATIENCE_S)
 
 
 @pytest.mark.real

@@ -8,10 +8,10 @@ from app.chat import ChatOptions
 from app.tui import run_chat
 from engine.catalog.specs import NGRAM
 from engine.replay import ReplayClient, Trace, scripted
-from tests.app.tui_world import BIG, Machine
+from tests.app.tui_world import BIG, Machine, stuck
 
 NASTY = "Here is a reply with \x1b]52;c;aGVsbG8=\x07 an escape in it.\n\n" + "word " * 400
 
 if __name__ == "__main__":
-    client = ReplayClient(Trace(replies=(scripted(NASTY, step_s=0.02),)), 1.0)
+    client = ReplayClient(Trace(replies=(stuck(scripted(NASTY), 30),)), 1.0)  # until it is stopped
     sys.exit(run_chat(ChatOptions(target=BIG, drafter=NGRAM), client, Machine()))
