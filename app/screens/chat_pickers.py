@@ -19,7 +19,7 @@ class ChatPickers(ChatViews):
     """What the person chooses is loaded or fetched here."""
 
     def __init__(self, *args: object) -> None:
-        super().__init__(*args)  # type: ignore[arg-type]
+        super().__init__(*args)
         self.downloads = Downloads(self.surroundings)
         self._trials: dict[str, dict[str, trial.Trial]] = {}  # by target, then by drafter
 

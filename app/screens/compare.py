@@ -128,7 +128,7 @@ class CompareScreen(CompareView):
 
         def sound(spec: ModelSpec) -> None:
             offered[spec.name] = spec
-            screen.call_later(screen.add, spec.name, "another tokenizer or no target of its own; checked: sound")
+            screen.call_later(screen.add, spec.name, "checked: it goes with this target")
 
         judge = self.ground.judge()
         screen.opened = lambda: judge.start(list(self.ground.others), sound)

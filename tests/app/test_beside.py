@@ -104,7 +104,7 @@ async def test_the_comparison_offers_what_is_sound(sound: bool) -> None:
         assert isinstance(pick, PickScreen)
         if sound:
             await wait_for(pilot, lambda: names(pick)[-1:] == ["tiny"])
-            assert "checked: sound" in world.shown()
+            assert "checked: it goes with this target" in world.shown()
             await pilot.press("end", "space", "enter")
             await wait_for(pilot, lambda: world.app.screen is compare)
             assert [spec.name for spec in compare.drafters] == ["ngram", "small", "tiny"]
