@@ -45,10 +45,11 @@ class Recipe:
 
 
 def write_weights(folder: Path, network: Network, ids: Tensor, weights: Weights, recipe: Recipe, gain: float, *, chain: bool) -> None:
-    """Write weights, config.json and tree.json. `ids` (S,) are the tokens that may be drafted; `gain` as in `network.published`. `chain`:
-    draft a plain chain, where branches cost more than they bring. EngineError when the disk is full."""
+    """Write weights, config.json and tree.json. `ids` (S,) are the tokens that may be drafted; `gain` as in `network.published`,
+    where config.json does not say it. `chain`: draft a plain chain, where branches cost more than they bring.
+    EngineError when the disk is full."""
     spec = network.spec
-    tensors = _stored(published(network, gain))
+    tensors = _stored(published(network, gain / spec.embedding_gain))
     if spec.own_embedding:
         tensors["embed_tokens.weight"] = weights.embed.detach().to("cpu", torch.bfloat16)
     if spec.draft_vocab != spec.vocab:

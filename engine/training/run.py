@@ -86,9 +86,11 @@ class Run:
         self._emit(Remark(f"{tokens:,} tokens of data; the heads may draft {rows:,} tokens, {covered:.1%} of new replies."))
         head_rows = shortlist.head_rows(target.model, ids).to(target.device)
         scale = shortlist.usual_size(data, numbers)
+        gain = shortlist.embedding_gain(target.model, ids, scale)
+        if rows < target.vocab_size and plan.kind != "medusa":  # else the layout is the published one, which knows no gain
+            spec = replace(spec, embedding_gain=gain)
         heads = network.build(spec, head_rows, scale, target.device, plan.seed)
         self._check_memory(heads, target.device)
-        gain = shortlist.embedding_gain(target.model, ids, scale)
         taught = Taught(head_rows, scale, lambda tokens: gain * target.model.embed(tokens).float(), precision == "bf16")
         recipe = self._recipe(made_for, tokens, len(numbers), covered, precision)
         self._emit(Stage("Timing the target and the heads"))

@@ -6,6 +6,8 @@ met most often. What is not on the list is never drafted, and the target writes 
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -61,9 +63,9 @@ def head_rows(model: Model, ids: Tensor) -> Tensor:
 
 
 def embedding_gain(model: Model, ids: Tensor, scale: float) -> float:
-    """How many times smaller than hidden states the embeddings of these tokens are."""
+    """How many times smaller than hidden states the embeddings of these tokens are, as a power of two: multiplying by it rounds nothing."""
     own = model.embed(ids).float().pow(2).mean().item() ** 0.5
-    return scale / own if own > 0 else 1.0
+    return 2.0 ** round(math.log2(scale / own)) if own > 0 else 1.0
 
 
 def usual_size(store: Store, numbers: list[int]) -> float:

@@ -56,7 +56,8 @@ def sized(kind: Kind, config: DecoderConfig, name: str, drafted: int, rows: int)
 
 def config_json(spec: HeadSpec, base: str) -> dict[str, Any]:
     """The published config of the family. `base` names the target."""
-    short = {"draft_vocab_size": spec.draft_vocab} if spec.draft_vocab != spec.vocab else {}
+    short: dict[str, Any] = {"draft_vocab_size": spec.draft_vocab} if spec.draft_vocab != spec.vocab else {}
+    short |= {"embedding_gain": spec.embedding_gain} if spec.embedding_gain != 1.0 else {}
     common: dict[str, Any] = {"base_model_name_or_path": base, "vocab_size": spec.vocab, **short}
     if spec.family == "medusa":
         return {"medusa_num_heads": spec.n_heads, "medusa_num_layers": spec.head_layers, **common}

@@ -40,7 +40,7 @@ class Shared:
     """The target's embedding and LM head, used where they are: never copied. An own embedding that equals the target's is dropped."""
 
     def __init__(self, model: Model, spec: HeadSpec, made: Maker) -> None:
-        self._model, self._device, self._dtype = model, made.device, made.dtype
+        self._model, self._device, self._dtype, self._gain = model, made.device, made.dtype, spec.embedding_gain
         own = made.tensors.get("embed_tokens.weight") if spec.own_embedding else None
         if own is not None and same(own, model.weights.embed):
             own = None
@@ -52,8 +52,10 @@ class Shared:
     def embed(self, tokens: Tensor) -> Tensor:
         """(M,) -> (M, H) in the head's type."""
         if self._own is None:
-            return self._model.embed(tokens).to(self._dtype)
-        return F.embedding(tokens.to(self._own.device), self._own).to(self._dtype)
+            found = self._model.embed(tokens).to(self._dtype)
+        else:
+            found = F.embedding(tokens.to(self._own.device), self._own).to(self._dtype)
+        return found if self._gain == 1.0 else found * self._gain
 
     def logits(self, hidden: Tensor) -> Tensor:
         """The target's LM head on (M, H) -> (M, V), or the shortlist's."""

@@ -66,7 +66,8 @@ def _hydra(of: Family, config: Mapping[str, Any], shapes: Mapping[str, Shape], t
     rows = layout.at(shapes, f"hydra_lm_head.0{'.1' if prefix else ''}.weight", folder)[0]
     spec = HeadSpec(
         of, first[0], _whole(rows, config, shapes, target), rows, first[0], n_heads=n, head_layers=layers, own_lm_head=True,
-        grounded=first[1] != first[0], hidden_offset=int(config.get("hidden_state_offset", 0)), **TREES[of],
+        grounded=first[1] != first[0], embedding_gain=_gain(config, folder),
+        hidden_offset=int(config.get("hidden_state_offset", 0)), **TREES[of],
     )  # fmt: skip
     if not prefix:
         return spec
@@ -90,10 +91,22 @@ def _eagle(of: Family, config: Mapping[str, Any], shapes: Mapping[str, Shape], t
     if of == "gumiho":
         n = blocks.count(shapes, of, folder)
         spec = replace(spec, n_heads=n, head_layers=blocks.layers(shapes, of, config), depth=n + spec.serial - 1)
+        spec = replace(spec, embedding_gain=_gain(config, folder))
         if not {"num_attention_heads", "rms_norm_eps"} <= config.keys():
             config = settings.published(hidden, shapes, target, folder)
     layers = 1 + max((int(m[1]) for name in shapes if (m := re.match(r"layers\.(\d+)\.", name))), default=0)
     return replace(settings.transformer(spec, config, shapes, folder), layers=layers)
+
+
+def _gain(config: Mapping[str, Any], folder: str) -> float:
+    """How many times larger home-made heads read embeddings than they are: a matrix over vectors of very different sizes could not be
+    quantized. Published heads say nothing."""
+    value = config.get("embedding_gain", 1.0)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e6:
+        raise EngineError(
+            f"The config.json of {folder} gives an embedding_gain that is no number above 0.", "Train the heads again.", kind="config"
+        )
+    return float(value)
 
 
 def _whole(rows: int, config: Mapping[str, Any], shapes: Mapping[str, Shape], target: TargetFacts) -> int:

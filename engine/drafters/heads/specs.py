@@ -91,6 +91,7 @@ class HeadSpec:
     grounded: bool = True  # Hydra: heads see the drafted tokens before them
     own_lm_head: bool = False
     own_embedding: bool = False
+    embedding_gain: float = 1.0  # home-made Hydra++ and Gumiho: embeddings are read so many times larger than they are
     fc_bias: bool = False
     qkv_bias: bool = False
     norm_before_residual: bool = False  # EAGLE-3 of the speculators library: the residual is the normed input

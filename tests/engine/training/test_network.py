@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -160,7 +162,25 @@ def test_the_gain_of_embeddings_goes_into_the_weights(kind: Kind) -> None:
     assert all(torch.allclose(x, y, atol=1e-4) for x, y in zip(before, after, strict=True))
 
 
-def test_the_gain_makes_embeddings_as_large_as_hidden_states() -> None:
+@pytest.mark.parametrize("kind", ["hydra++", "gumiho"])
+def test_serving_heads_know_the_gain(kind: Kind) -> None:
     target = plain_target(vocab=VOCAB)
-    gain = shortlist.embedding_gain(target.model, torch.arange(VOCAB), 3.0)
-    assert (gain * target.model.weights.embed).pow(2).mean().sqrt().item() == pytest.approx(3.0, rel=1e-4)
+    heads, ids, taught = some_heads(kind, target, 24)
+    text = some_text(0, 12, 5, 16, VOCAB)
+    batch = batches.build([text], 3, shortlist.columns(ids, VOCAB))
+    with torch.no_grad():
+        vectors = heads(batch, lambda tokens: 4.0 * taught.embed(tokens))
+    heads.spec = replace(heads.spec, embedding_gain=4.0)
+    head = serving(heads, ids, target).head
+    head.extend(text.ids[1:5], text.hidden[:4])
+    after = [int(token) for token in text.ids[4:7]]
+    for k, expected in enumerate(true_path(head, after)):
+        assert torch.allclose(taught.rows @ vectors[k][0], expected, atol=2e-4)
+
+
+def test_the_gain_makes_embeddings_about_as_large_as_hidden_states() -> None:
+    """A power of two, so that it rounds nothing."""
+    target = plain_target(vocab=VOCAB)
+    gain = shortlist.embedding_gain(target.model, torch.arange(VOCAB), 300.0)
+    assert 300 / 2**0.5 <= (gain * target.model.weights.embed).pow(2).mean().sqrt().item() <= 300 * 2**0.5
+    assert gain == 2.0 ** round(torch.tensor(gain).log2().item())

@@ -115,3 +115,14 @@ def test_the_text_stays_the_targets(family: Family, temperature: float) -> None:
         assert drafter.head.names is not None
         assert set(drafter.head.names.tolist()) == listed
     assert kept > 0
+
+
+@pytest.mark.parametrize("family", ["hydra", "hydra++", "gumiho"])
+def test_embeddings_may_be_read_larger(tmp_path: Path, family: Family) -> None:
+    tensors, config, name = files(family)
+    spec, _ = load_head(writing.write(tmp_path / "heads", tensors, config | {"embedding_gain": 64}, name), TARGET)
+    assert spec.embedding_gain == 64.0
+    assert load_head(writing.write(tmp_path / "plain", tensors, config, name), TARGET)[0].embedding_gain == 1.0
+    for wrong in (0, -1.0, "large", True):
+        with pytest.raises(EngineError, match="embedding_gain"):
+            load_head(writing.write(tmp_path / "wrong", tensors, config | {"embedding_gain": wrong}, name), TARGET)
