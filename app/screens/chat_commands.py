@@ -43,6 +43,7 @@ class ChatCommands(ChatLooks):
             self.prompt.focus()
 
     def do_stop(self, argument: str) -> None:
+        self.stop_asked = True
         self.client.stop()
         self.wake()
 

@@ -21,6 +21,7 @@ class ReplyFlow(LoadFlow):
     asked: Exchange | None = None  # the turn that is answered, or waits for the model
     reply: Reply | None = None  # the reply under way
     before: Reply | None = None  # the version that it will replace
+    stop_asked: bool = False  # of the reply under way, or about to be sent
     ids: tuple[int, ...] = ()  # tokens of the reply under way
     steps: list[Step]  # and its steps
     begun: Version | None = None  # the answer that it continues
@@ -92,7 +93,7 @@ class ReplyFlow(LoadFlow):
         assert self.loaded.ready is not None
         assert self.chat.answering is not None
         turn, target = self.chat.answering, self.loaded.ready.target
-        self.ids, self.steps = (), []
+        self.ids, self.steps, self.stop_asked = (), [], False
         self.begun = turn.answer if request.carry_on else None
         if self.asked is None or self.asked.turn is not turn:
             if self.asked is None or self.asked.turn is not None:
@@ -110,6 +111,8 @@ class ReplyFlow(LoadFlow):
         self.meter.asked((request.messages, request.sampling, request.max_tokens))
         await self.keep_first(turn)
         self.client.send(request)
+        if self.stop_asked:  # Esc came before the engine had the question, which the stop must reach
+            self.client.stop()
         self.wake()
 
     async def again(self, turn: Turn | None = None) -> None:

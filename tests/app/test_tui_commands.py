@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import pytest
+
 from app.commands import BY_NAME, COMMANDS
 from app.screens.help import HelpScreen
 from engine.catalog.specs import AUTO, NGRAM, NONE
@@ -244,3 +248,19 @@ async def test_quit_by_key_and_by_command() -> None:
                 await pilot.press(way)
             await wait_for(pilot, lambda world=world: not world.app.is_running)
         assert world.app.return_value == 0
+
+
+async def test_a_stop_reaches_a_question_that_was_not_sent_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a slow disk the question is saved for a moment before it goes to the engine; Esc in this moment counts."""
+    world = World(held(SHORT * 40, 5))
+    async with world.app.run_test(size=(80, 24)) as pilot:
+        await started(world, pilot)
+        saved = asyncio.Event()
+        monkeypatch.setattr(world.screen, "keep_first", lambda turn: saved.wait())
+        world.screen.prompt.put("go")
+        await pilot.press("enter")
+        await wait_for(pilot, lambda: world.screen.situation.generating)
+        assert not world.requests
+        await pilot.press("escape")
+        saved.set()
+        await wait_for(pilot, lambda: world.requests and world.rests)
