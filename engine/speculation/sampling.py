@@ -205,7 +205,7 @@ class Columns:
 
     def __init__(self, limit: int, device: torch.device) -> None:
         self._limit, self._taken, self._count = limit, 0, 0
-        self._store = torch.empty(256, dtype=torch.int64, device=device)
+        self._store = self._room(256, device)
 
     def of(self, ids: list[int]) -> Tensor:
         """(n,) of `ids`, which only ever grow at their end."""
@@ -214,12 +214,18 @@ class Columns:
         if fresh:
             end = self._count + len(fresh)
             if end > len(self._store):
-                larger = self._store.new_empty(2 * end)
+                larger = self._room(2 * end, self._store.device)
                 larger[: self._count] = self._store[: self._count]
                 self._store = larger
             self._store[self._count : end] = torch.tensor(fresh, dtype=torch.int64)
             self._count = end
         return self._store[: self._count]
+
+    @staticmethod
+    def _room(size: int, device: torch.device) -> Tensor:
+        """An ordinary tensor, wherever this is called: one made in inference mode could not be written to outside of it."""
+        with torch.inference_mode(False):
+            return torch.empty(size, dtype=torch.int64, device=device)
 
 
 def _lowest(values: np.ndarray, ids: np.ndarray, count: int) -> np.ndarray:

@@ -290,3 +290,15 @@ def test_the_penalty_looks_only_once_at_what_was_seen() -> None:
         lines.append(count)
     assert len(seen) > 500
     assert max(lines) < 100, lines
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_columns_are_kept_in_and_out_of_inference_mode(inside: bool) -> None:
+    """Draft heads choose in inference mode, the target's picks are made outside; both grow the same columns."""
+    picker = Picker(Filters(temperature=0.0, repeat_penalty=1.3), 7)
+    logits = torch.ones((1, 600))
+    for step in range(4):
+        picker.see(range(step * 100, step * 100 + 100))
+        with torch.inference_mode(inside == (step % 2 == 0)):
+            (chosen,) = picker.pick(logits, [Row(step)])
+        assert chosen >= step * 100 + 100  # of equal logits those that were seen are less likely
