@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from math import inf
 
 from app.database import Database
 from app.owners import is_alive
@@ -112,10 +113,11 @@ class Archive(Database):
             ).fetchall()
         return next((key for key, owner, changed in rows if not is_alive(owner, time.time() - changed < STALE_S)), None)
 
-    def prompts(self, limit: int = 200) -> list[str]:
-        """What was sent before, oldest first, without repetitions in a row."""
+    def prompts(self, limit: int = 200, before: float = inf) -> list[str]:
+        """What was sent before that time (seconds since 1970), oldest first, without repetitions in a row."""
+        query = "SELECT text FROM messages WHERE role = 'user' AND created < ? ORDER BY created DESC LIMIT ?"
         with self._trouble():
-            rows = self._db.execute("SELECT text FROM messages WHERE role = 'user' ORDER BY created DESC LIMIT ?", (limit,)).fetchall()
+            rows = self._db.execute(query, (before, limit)).fetchall()
         texts = [row[0] for row in reversed(rows) if row[0]]
         return [text for n, text in enumerate(texts) if n == 0 or texts[n - 1] != text]
 

@@ -38,6 +38,7 @@ class ChatBase(Screen[None]):
 
     def __init__(self, client: Client, options: ChatOptions, surroundings: Surroundings) -> None:
         super().__init__()
+        self.opened_s = time.time()  # seconds since 1970
         self.client = client
         self.options = options
         self.surroundings = surroundings

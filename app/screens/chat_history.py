@@ -30,7 +30,7 @@ class ChatHistory(ChatTree):
         try:
             store = await asyncio.to_thread(lambda: self.saver.store)
             interrupted = await asyncio.to_thread(store.recover)
-            self.prompt.remember(await asyncio.to_thread(store.prompts))
+            self.prompt.remember(await asyncio.to_thread(store.prompts, before=self.opened_s))
         except EngineError as error:
             self.saver.failed(error)
             self.watch_saving()

@@ -203,9 +203,11 @@ def test_a_removed_message_takes_what_hangs_on_it(store: Store) -> None:
 
 
 def test_prompts_for_the_history(store: Store) -> None:
-    keep(store, talk(("one", "x"), ("one", "y"), ("two", "z")))
+    chat = talk(("one", "x"), ("one", "y"), ("two", "z"))
+    keep(store, chat)
     assert store.prompts() == ["one", "two"]
     assert store.prompts(1) == ["two"]
+    assert store.prompts(before=chat.turns[0].created_s) == []
 
 
 def test_unsent_texts(store: Store) -> None:

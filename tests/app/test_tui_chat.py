@@ -32,7 +32,7 @@ async def test_ask_and_answer() -> None:
         assert world.replies[0].query_one(Markdown).source == SHORT
         await sees(world, pilot, "A short answer, said quickly.")
         assert world.screen.prompt.text == ""
-        assert world.screen.focused is world.screen.prompt
+        await wait_for(pilot, lambda: world.screen.focused is world.screen.prompt)
         await ask(world, pilot, "and?")
         assert world.requests[1].messages == (
             Message("system", "Be brief."),
@@ -130,7 +130,7 @@ async def test_newline_keys_and_paste_never_send() -> None:
         await started(world, pilot)
         await pilot.press("a", "ctrl+j", "b", "alt+enter", "c", "shift+enter", "d")
         assert world.screen.prompt.text == "a\nb\nc\nd"
-        assert world.screen.prompt.size.height == 4
+        await wait_for(pilot, lambda: world.screen.prompt.size.height == 4)
         world.app.post_message(events.Paste("\r\nx\ry\nz\x1b[2J"))
         await wait_for(pilot, lambda: world.screen.prompt.text.endswith("J"))
         assert world.screen.prompt.text == "a\nb\nc\nd\nx\ny\nz␛[2J"
@@ -138,7 +138,7 @@ async def test_newline_keys_and_paste_never_send() -> None:
         await pilot.press("enter")
         await wait_for(pilot, lambda: world.requests)
         assert world.requests[0].messages[-1].content == "a\nb\nc\nd\nx\ny\nz␛[2J"
-        assert world.screen.prompt.size.height == 1
+        await wait_for(pilot, lambda: world.screen.prompt.size.height == 1)
 
 
 async def test_a_long_prompt_keeps_to_ten_rows_and_is_folded() -> None:
@@ -147,8 +147,7 @@ async def test_a_long_prompt_keeps_to_ten_rows_and_is_folded() -> None:
         await started(world, pilot)
         text = "\n".join(f"line {n}" for n in range(300))
         world.screen.prompt.put(text)
-        await pilot.pause()
-        assert world.screen.prompt.size.height == 10
+        await wait_for(pilot, lambda: world.screen.prompt.size.height == 10)
         await ask(world, pilot, text)
         assert world.requests[0].messages[-1].content == text
         world.screen.transcript.scroll_home(animate=False)
@@ -196,7 +195,7 @@ async def test_enter_during_a_reply_keeps_the_text_in_the_box() -> None:
         await started(world, pilot)
         world.screen.prompt.put("go")
         await pilot.press("enter")
-        await wait_for(pilot, lambda: world.replies)
+        await wait_for(pilot, lambda: world.replies and world.requests)
         world.screen.prompt.put("meanwhile")
         await pilot.press("enter")
         await wait_for(pilot, lambda: any("Esc stops it" in text for text in world.toasts))

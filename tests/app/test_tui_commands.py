@@ -193,9 +193,9 @@ async def test_completion_by_tab_arrows_enter_and_escape() -> None:
         assert world.screen.prompt.text == "/"
         world.screen.prompt.put("")
         await pilot.press("tab")
-        assert world.screen.focused is world.screen.transcript
+        await wait_for(pilot, lambda: world.screen.focused is world.screen.transcript)
         await pilot.press("escape")
-        assert world.screen.focused is world.screen.prompt
+        await wait_for(pilot, lambda: world.screen.focused is world.screen.prompt)
 
 
 async def test_palette_offers_what_is_possible_and_runs_it() -> None:
@@ -224,7 +224,7 @@ async def test_help_opens_and_closes() -> None:
         await wait_for(pilot, lambda: "Leave specchat" in world.shown())
         await pilot.press("escape")
         await wait_for(pilot, lambda: world.app.screen is world.screen)
-        assert world.screen.focused is world.screen.prompt
+        await wait_for(pilot, lambda: world.screen.focused is world.screen.prompt)
 
 
 async def test_keys_can_be_rebound_by_id() -> None:

@@ -83,7 +83,7 @@ async def test_too_long_refused_on_no_and_escape() -> None:
             await pilot.press(key)
             await wait_for(pilot, lambda world=world: world.screen.prompt.text == "far too long")
             assert len(world.requests) == 1
-            assert world.screen.focused is world.screen.prompt
+            await wait_for(pilot, lambda world=world: world.screen.focused is world.screen.prompt)
             assert world.screen.chat.turns == []
 
 

@@ -30,9 +30,9 @@ async def test_export_and_load(tmp_path: Path) -> None:
         await say(world, pilot, "/export md")
         await wait_for(pilot, lambda: "The chat is empty." in world.toasts)
         await ask(world, pilot, "What/is: this?")
-        for kind in ("md", "json", "jsonl", "jsonl"):
+        for n, kind in enumerate(("md", "json", "jsonl", "jsonl"), start=1):
             await say(world, pilot, f"/export {kind}")
-            await wait_for(pilot, lambda: any("Written" in toast for toast in world.toasts))
+            await wait_for(pilot, lambda n=n: sum("Written" in toast for toast in world.toasts) == n)
         await wait_for(pilot, lambda: (tmp_path / "what-is-this-2.jsonl").exists())
         assert (tmp_path / "what-is-this.md").read_text() == f"# What/is: this?\n\n**You**\n\nWhat/is: this?\n\n**Reply**\n\n{text}\n"
         lines = [json.loads(line) for line in (tmp_path / "what-is-this.jsonl").read_text().splitlines()]
@@ -150,8 +150,9 @@ async def test_presets() -> None:
         world.screen.prompt.put("/preset use B")
         await wait_for(pilot, lambda: world.screen.completion.is_open and world.screen.completion.chosen == "/preset use Brief one")
         await say(world, pilot, "/preset use brief ONE")
-        await wait_for(pilot, lambda: any("counts from the next reply on" in text for text in world.toasts))
         chat = world.screen.chat
+        await wait_for(pilot, lambda: chat.max_tokens == 99)
+        assert any("counts from the next reply on" in text for text in world.toasts)
         assert (chat.sampling, chat.system, chat.max_tokens) == (Sampling(temperature=0.3), "You are\nbrief.", 99)
         for text, answer in (("/preset use none", "There is no preset none"), ("/preset burn x", "/preset takes")):
             await say(world, pilot, text)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -122,7 +124,7 @@ async def test_the_list_opens_searches_renames_and_deletes(tmp_path: Path) -> No
         await wait_for(pilot, lambda: "2 chats" in app.shown())
         await pilot.press("escape")
         await wait_for(pilot, lambda: app.app.screen is app.screen)
-        assert app.screen.focused is app.screen.prompt
+        await wait_for(pilot, lambda: app.screen.focused is app.screen.prompt)
     assert sorted(chat.name for chat in saved(tmp_path)) == ["about rivers", "about snow white"]
 
 
@@ -194,7 +196,7 @@ async def test_open_by_number_title_or_not_at_all(tmp_path: Path) -> None:
             await started(app, pilot)
             await wait_for(pilot, lambda app=app, what=what: app.panels and f"There is no saved chat with {what}." in app.panels[0].plain)
             assert "^O lists them all. The newest: 2 (about snow), 1 (about rivers)." in app.panels[0].plain
-            assert app.screen.focused is app.screen.prompt
+            await wait_for(pilot, lambda app=app: app.screen.focused is app.screen.prompt)
 
 
 @pytest.mark.parametrize(("resume", "said"), [("", "There is no saved chat yet."), ("3", "Nothing was saved yet: ask something")])
@@ -281,6 +283,31 @@ async def test_an_unsent_text_of_a_dead_process_comes_back(tmp_path: Path) -> No
     async with app.app.run_test() as pilot:
         await started(app, pilot)
         await wait_for(pilot, lambda: app.screen.prompt.text == "half a thought")
+
+
+async def test_prompts_of_earlier_sessions_may_come_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind a slow disk: what was sent meanwhile is in the history once, at its end."""
+    prepared(tmp_path, talk(("long ago", "x")))
+    gate, prompts = threading.Event(), Store.prompts
+
+    def late(self: Store, *arguments: Any, **named: Any) -> list[str]:
+        assert gate.wait(PATIENCE_S)
+        return prompts(self, *arguments, **named)
+
+    monkeypatch.setattr(Store, "prompts", late)
+    app = world(tmp_path, "One.", "Two.")
+    async with app.app.run_test() as pilot:
+        await started(app, pilot)
+        await ask(app, pilot, "first")
+        await ask(app, pilot, "second")
+        assert app.screen.saver.wait_all(PATIENCE_S)
+        gate.set()
+        await wait_for(pilot, lambda: len(app.screen.prompt._sent) > 2)
+        seen = []
+        for _ in range(4):
+            await pilot.press("up")
+            seen.append(app.screen.prompt.text)
+        assert seen == ["second", "first", "long ago", "long ago"]
 
 
 async def test_prompts_of_earlier_sessions_are_in_the_history(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from app.widgets.transcript import LIVE_REPLIES
 from engine.catalog.specs import NGRAM
 from tests.app.chats_made import keep, talk
 from tests.app.test_tui_commands import say
-from tests.app.tui_world import BIG, Machine, World, ask, scripted, sees, started, wait_for
+from tests.app.tui_world import BIG, Machine, World, ask, scripted, sees, settled, started, wait_for
 
 TURNS = 250
 BODY = "Here is **answer {n}**, with a list:\n\n- one\n- two\n\n```py\nfor i in range({n}):\n    print(i)\n```\n\nAnd an end, needle {n}."
@@ -40,6 +40,9 @@ def world(chats: Path, *replies: str) -> World:
 async def opened(app: World, pilot: Pilot[int]) -> None:
     await started(app, pilot)
     await wait_for(pilot, lambda: app.asked and app.asked[-1] == f"Question {TURNS - 1}?")
+    view = app.screen.transcript
+    await wait_for(pilot, lambda: view.below == 0 and not view._moving and "end" in app.shown())
+    await settled(pilot)
 
 
 def top_row(app: World) -> str:

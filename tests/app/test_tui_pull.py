@@ -44,7 +44,7 @@ async def test_first_start_offers_pulls_loads_and_chats() -> None:
         load = world.client.sent[0]
         assert isinstance(load, Load)
         assert (load.target, load.drafter) == (TINY, AUTO)
-        assert world.screen.focused is world.screen.prompt
+        await wait_for(pilot, lambda: world.screen.focused is world.screen.prompt)
         await ask(world, pilot, "hi")
         assert world.replies[0].exact == SHORT
 

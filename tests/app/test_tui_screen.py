@@ -13,7 +13,7 @@ from app.screens.chat import IDLE_S
 from app.widgets.reply import Reply
 from app.widgets.too_small import TooSmall
 from engine.catalog.specs import NGRAM
-from tests.app.tui_world import BIG, SHORT, TRACES, World, ask, held, load_trace, scripted, sees, started, wait_for
+from tests.app.tui_world import BIG, SHORT, TRACES, World, ask, held, load_trace, scripted, sees, settled, started, wait_for
 
 MIXED = (
     "Text before.\n\n```py\nfor i in range(3):\n    print(i)\n```\n\n- one\n- two\n\n| a | b |\n| --- | --- |\n| 1 | 2 |\n\nThe end.\n\n"
@@ -53,7 +53,7 @@ async def test_resize_keeps_everything() -> None:
             small = size[0] < 60 or size[1] < 16
             await wait_for(pilot, lambda small=small: world.screen.query_one(TooSmall).display is small)
             await wait_for(pilot, lambda small=small: ("specchat" in world.shown().split("\n")[0]) is not small)
-            assert world.screen.focused is world.screen.prompt
+            await wait_for(pilot, lambda: world.screen.focused is world.screen.prompt)
         assert world.screen.prompt.text == "unsent"
         await sees(world, pilot, "unsent", "The end.")
 
@@ -69,17 +69,18 @@ async def test_follows_only_at_the_end() -> None:
         view = world.screen.transcript
         await wait_for(pilot, lambda: view.max_scroll_y > 30)
         await wait_for(pilot, lambda: view.below == 0)
+        await settled(pilot)
         await pilot.press("pageup")
-        await pilot.pause()
+        await wait_for(pilot, lambda: view.below > 0)
+        await settled(pilot)
         place = view.scroll_y
         text_there = [row[:70].rstrip() for row in world.shown().split("\n")[2:12]]
-        assert view.below > 0
         reply.go()
         await wait_for(pilot, lambda: view.max_scroll_y > place + 60)
         assert view.scroll_y == place
         await sees(world, pilot, "lines below · ^End follows")
         await wait_for(pilot, lambda: world.rests)
-        await pilot.pause(0.2)
+        await settled(pilot)
         assert view.scroll_y == place
         assert [row[:70].rstrip() for row in world.shown().split("\n")[2:12]] == text_there
         await pilot.press("ctrl+end")

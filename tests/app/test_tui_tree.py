@@ -43,7 +43,7 @@ async def test_the_cursor_walks_over_the_messages() -> None:
         assert world.screen.transcript.current is not None
         assert world.screen.transcript.current.has_class("-current")
         await pilot.press("escape")
-        assert world.screen.focused is world.screen.prompt
+        await wait_for(pilot, lambda: world.screen.focused is world.screen.prompt)
         assert not world.screen.transcript.current.has_class("-current")
 
 
@@ -285,6 +285,6 @@ async def test_what_the_cursor_may_stand_on_is_what_is_shown() -> None:
         await started(world, pilot)
         await pilot.press("tab", "k", "y", "c", "e", "r", "d", "[", "n", "o", "g", "G")
         await pilot.press("escape")
-        assert world.screen.focused is world.screen.prompt
+        await wait_for(pilot, lambda: world.screen.focused is world.screen.prompt)
         await ask(world, pilot, "first")
         assert [type(place) for place in world.screen.transcript.places] == [UserMessage, Reply]

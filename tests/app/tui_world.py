@@ -143,7 +143,15 @@ class World:
         self.watch()
 
     def watch(self) -> None:
-        """Know whether the screen is drawing what came."""
+        """Know whether the screen is drawing what came, and all that it has said."""
+        self.toasts: list[str] = []
+        notify = self.app.notify
+
+        def said(message: str, **looks: Any) -> None:
+            self.toasts.append(message)
+            notify(message, **looks)
+
+        self.app.notify = said  # type: ignore[method-assign, assignment]
         self.drawing = 0
         take = self.screen.take
 
@@ -185,10 +193,6 @@ class World:
     def asked(self) -> list[str]:
         return [message.exact for message in self.screen.query(UserMessage)]
 
-    @property
-    def toasts(self) -> list[str]:
-        return [notification.message for notification in self.app._notifications]
-
     def shown(self) -> str:
         """The whole screen as text."""
         return shown(self.app)
@@ -200,6 +204,14 @@ async def wait_for(pilot: Pilot[int], predicate: Callable[[], object], patience_
     while not predicate():
         assert patience.left(), "it did not happen; on the screen is\n" + shown(pilot.app)
         await pilot.pause(0.02)
+
+
+async def settled(pilot: Pilot[int]) -> None:
+    """What is to be laid out and drawn is; where nobody does anything, the screen stays as it is."""
+    before = ""
+    while (now := shown(pilot.app)) != before:
+        before = now
+        await pilot.pause(0.3)
 
 
 async def sees(world: World, pilot: Pilot[int], *texts: str) -> None:
@@ -222,5 +234,5 @@ async def ask(world: World, pilot: Pilot[int], text: str) -> None:
 
 __all__ = [
     "BIG", "SHORT", "SMALL", "TINY", "TRACES",
-    "Held", "Machine", "World", "ask", "held", "load_trace", "scripted", "sees", "started", "stuck", "wait_for",
+    "Held", "Machine", "World", "ask", "held", "load_trace", "scripted", "sees", "settled", "started", "stuck", "wait_for",
 ]  # fmt: skip
