@@ -185,7 +185,7 @@ async def test_completion_by_tab_arrows_enter_and_escape() -> None:
         assert world.screen.prompt.text == "/draft small"
         assert len(world.client.sent) == 1
         await pilot.press("enter")
-        await wait_for(pilot, lambda: world.client.sent[-1] == SwapDrafter(SMALL))
+        await wait_for(pilot, lambda: world.client.sent[-1] == SwapDrafter(SMALL) and not world.screen.loaded.loading)
         await pilot.press("/")
         await wait_for(pilot, lambda: world.screen.completion.is_open)
         await pilot.press("escape")

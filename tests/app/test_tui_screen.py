@@ -249,7 +249,7 @@ async def test_full_speed_engine_does_not_freeze_the_screen() -> None:
         assert world.replies[0].exact == text
         steps = sum(type(event).__name__ == "Step" for _, event in world.client.trace.replies[0])
         assert steps > 1500
-        assert sorted(gaps)[int(len(gaps) * 0.99)] < 0.8
+        assert sorted(gaps)[int(len(gaps) * 0.99)] < 2.0  # about 0.3
         assert max(waiting) <= len(world.client.trace.replies[0])
         assert isinstance(world.replies[0], Reply)
 
