@@ -13,6 +13,7 @@ from app.pull import clock
 from engine.catalog.progress import human
 from engine.protocol import Loading
 from engine.training.protocol import Answering, Event, Judged, Learning, Plan, Remark, Stage, Trained
+from engine.words import counted
 
 BARS = "▁▂▃▄▅▆▇█"
 CURVE = 40  # points of a curve
@@ -90,9 +91,9 @@ def line(event: Event) -> str | None:
 
 def answering(event: Answering) -> str:
     """1,200 of 50,000 tokens in 9 replies · 212 tok/s · 3:50 min left."""
-    of = f" of {event.wanted:,}" if event.wanted else ""
+    done = f"{event.done:,} of {counted(event.wanted, 'token')}" if event.wanted else counted(event.done, "token")
     left = f" · {clock(event.eta_s)} left" if event.eta_s > 0 else ""
-    return f"{event.done:,}{of} tokens in {event.texts:,} replies · {event.tok_per_s:.0f} tok/s{left}"
+    return f"{done} in {counted(event.texts, 'reply')} · {event.tok_per_s:.0f} tok/s{left}"
 
 
 def learning(event: Learning) -> str:
@@ -122,7 +123,8 @@ def summary(done: Trained) -> str:
     kept = " ".join(f"{share:.0%}" for share in measured.kept)
     use = f"-d {done.name}" if done.name else f"-d '{done.out}'"
     text = [
-        f"{done.kind} heads are in {done.out} ({clock(done.seconds)}, {done.tokens:,} tokens of data, {done.steps:,} steps).",
+        f"{done.kind} heads are in {done.out} ({clock(done.seconds)}, "
+        f"{counted(done.tokens, 'token')} of data, {counted(done.steps, 'step')}).",
         f"On new topics: tau {measured.tau:.2f} ± {measured.spread:.2f}, kept by position {kept}, "
         f"expected {measured.speedup:.2f}x on this machine.",
         f"Use them: specchat run {use} 'PROMPT'",

@@ -112,9 +112,8 @@ def test_a_single_gguf(hub: FakeHub) -> None:
 def test_an_interrupted_file_goes_on_where_it_stopped(hub: FakeHub) -> None:
     hub.files["model.safetensors"] = BIG
     hub.held_at = 2_000_000
-    seen: list[Progress] = []
     with pytest.raises(EngineError) as caught:
-        pull(TINY, seen.append, lambda: bool(seen) and seen[-1].done > 1_000_000)
+        pull(TINY, None, lambda: disk_use(TINY) > 1_500_000)  # the file itself: progress is told ten times a second at most
     assert caught.value.kind == "cancelled"
     assert locate(TINY) is None
     have = disk_use(TINY)
