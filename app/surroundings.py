@@ -119,7 +119,7 @@ class Surroundings:
             return round(spec.params * 1e9 * bits / 8)
         try:
             context = min(options.context or DEFAULT_CONTEXT, spec.context or DEFAULT_CONTEXT)
-            found = fit.estimate(path, quant=quant, head=spec.head or options.head, context=context, device=device)
+            found = fit.expected(path, quant=quant, head=spec.head or options.head, context=context, device=device)
         except (EngineError, KeyError, TypeError, ValueError):  # damaged, or of a kind that the estimate does not know
             return 0
         return fit.without_libraries(found, device).total if beside else found.total

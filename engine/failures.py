@@ -6,6 +6,7 @@ import traceback
 
 import torch
 
+from engine.catalog import others
 from engine.catalog.progress import human
 from engine.errors import EngineError
 from engine.logs import log_failure
@@ -17,14 +18,15 @@ def failure(error: BaseException, reply: int | None, lost: tuple[str, ...]) -> F
     """The event for a failed command; an unforeseen exception goes to the log. `lost` names what is no longer loaded."""
     if isinstance(error, EngineError):
         return Failed(error.message, error.hint, error.kind, error.detail, error.numbers, reply, lost)
-    used, total = device_memory(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    used, total = device_memory(device)
     free_memory()
     if is_out_of_memory(error):
         return Failed(
             f"There is not enough memory for this: {human(used)} of {human(total)} are in use.",
             "Drop the drafter (-d none), choose a smaller context or fewer bits (--quant nf4), or close other programs.",
             "memory",
-            str(error),
+            others.sentence(str(device)) or str(error),
             {"used": used, "total": total},
             reply,
             lost,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from engine.catalog import others
 from engine.catalog.progress import human
 from engine.catalog.specs import ModelSpec
 from engine.decoder import opened
@@ -66,6 +67,7 @@ def relieve(
     else:
         unload()
     free_memory()
+    relief.error.detail = others.sentence("cuda")
     return relief.error, () if relief.what == "context" else (relief.what,)
 
 

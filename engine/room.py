@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from engine.catalog import fit, hub, stored
+from engine.catalog import fit, hub, others, stored
 from engine.catalog.specs import NONE, ModelSpec
 from engine.cuda import place
 from engine.decoder.opened import DEFAULT_CONTEXT, wish
@@ -21,7 +21,7 @@ def plan(command: Load, device: torch.device) -> tuple[int, ModelSpec, tuple[str
     quant, head = wish(options.quant, command.target.quant), wish(options.head, command.target.head)
     notes: tuple[str, ...] = ()
     for _ in range(3):
-        need = fit.estimate(path, quant=quant, head=head, context=context, device=str(device))
+        need = fit.expected(path, quant=quant, head=head, context=context, device=str(device))
         beside = _drafter_fit(drafter, options, context, device)
         free, _total = fit.available(str(device))
         try:
@@ -40,6 +40,7 @@ def plan(command: Load, device: torch.device) -> tuple[int, ModelSpec, tuple[str
                     drafter = NONE
                 break
             else:
+                error.detail = others.sentence(str(device))
                 raise
         else:
             break

@@ -21,7 +21,7 @@ logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it warns of optiona
 _begun = perf_counter()
 
 from engine import costs  # noqa: E402
-from engine.catalog import measured, stored  # noqa: E402
+from engine.catalog import stored  # noqa: E402
 from engine.catalog.specs import NONE, ModelSpec  # noqa: E402
 from engine.client import Outbox, Stopper  # noqa: E402
 from engine.cuda.tune import recorded_bytes  # noqa: E402
@@ -29,12 +29,12 @@ from engine.decoder.load import resolve_scheme  # noqa: E402
 from engine.decoder.opened import Opened  # noqa: E402
 from engine.drafters import registry  # noqa: E402
 from engine.errors import EngineError  # noqa: E402
+from engine.experience import Experience  # noqa: E402
 from engine.failures import failure  # noqa: E402
 from engine.fitting import open_target, relieve  # noqa: E402
 from engine.machine import device_memory, free_memory, resolve_device, use_physical_cores  # noqa: E402
 from engine.protocol import (  # noqa: E402
     Command,
-    Done,
     Failed,
     Generate,
     Load,
@@ -64,9 +64,6 @@ def serve(commands: Queue, outbox: Outbox, stopper: Stopper) -> None:
     Engine(commands, outbox, stopper).run()
 
 
-REMEMBER_TOKENS = 48  # shorter replies say little about a drafter's speed
-
-
 class Engine:
     """See the module."""
 
@@ -77,6 +74,7 @@ class Engine:
         self._session: Session | None = None
         self._opened: Opened | None = None
         self._options = LoadOptions()
+        self._experience: Experience | None = None
         self._spec = NONE
         self._draft_quant = ""
         use_physical_cores()
@@ -146,6 +144,7 @@ class Engine:
         path = stored.where(command.target)
         self._unload()  # a mistake in the command costs nothing
         context, drafter, notes = plan(command, device)
+        self._experience = Experience(path, device)
         opened = open_target(command.target, path, device, options, context, self._progress, lambda: self._stopper.stopped(number))
         self._opened, self._options, self._spec = opened, options, command.target
         notes += opened.notes
@@ -226,6 +225,9 @@ class Engine:
         assert session is not None
         assert opened is not None
         name, method = registry.describe(session.loaded.drafter)
+        memory = self._memory(session)
+        if self._experience is not None:
+            self._experience.memory(opened, memory)
         return Ready(
             target=self._spec.name,
             drafter=name,
@@ -237,7 +239,7 @@ class Engine:
             context=session.target.context,
             sampling=opened.sampling,
             exact=session.target.exact,
-            memory=self._memory(session),
+            memory=memory,
             notes=notes,
             load_s=load_s,
             import_s=IMPORT_S,
@@ -270,7 +272,9 @@ class Engine:
             return self._stopper.stopped(number) or self._closing
 
         done = session.reply(command, self._out.put, cancelled, between)
-        self._remember(done)
+        assert self._experience is not None
+        self._experience.speed(self._spec.name, self._opened, done, session.tally)
+        self._experience.memory(self._opened, self._memory(session))
         for text in session.control.take_notices():
             self._out.put(Notice(text, command.reply))
         self._out.put(done)
@@ -289,12 +293,3 @@ class Engine:
 
     def _weigh(self, number: int, command: Weigh) -> None:
         self._out.put(Weighed(self._loaded_session().weigh(command, lambda: self._stopper.stopped(number) or self._closing)))
-
-    def _remember(self, done: Done) -> None:
-        """Keep the measured speed-up of this pair: `auto` chooses by it."""
-        assert self._opened is not None
-        tally = self._session.tally if self._session is not None else None
-        if done.drafter == "none" or done.plain_s is None or tally is None or tally.emitted < REMEMBER_TOKENS:
-            return
-        speedup = tally.tok_per_s * done.plain_s
-        measured.remember(self._spec.name, done.drafter, self._opened.scheme, self._opened.device.type, speedup, tally.emitted)

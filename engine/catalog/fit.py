@@ -4,7 +4,7 @@ weights  values x bits of the scheme; the LM head apart; on the CPU the embeddin
 kv       2 x layers x KV heads x head size x bytes per value, per token; a sliding-window layer holds its window at most
 work     what a pass needs beside them, and the libraries themselves
 
-After a first load the measured peak is better than this. Quantities are bytes.
+`expected` is what to decide by: no more hopeful than what the last load of the same model here took. Quantities are bytes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import psutil
 
-from engine.catalog import hardware, head_shape, headers, needed
+from engine.catalog import hardware, head_shape, headers, measured, needed
 from engine.catalog.progress import human
 from engine.errors import EngineError
 
@@ -57,6 +57,8 @@ class Fit:
     context: int
     kv_full: int = 0  # bytes per token of the layers that keep everything
     quant: str = ""
+    head: str = ""
+    seen: bool = False  # corrected by what the last load took
 
     @property
     def total(self) -> int:
@@ -81,7 +83,14 @@ def estimate(path: Path, *, quant: str = "auto", head: str = "auto", context: in
     work = wide * CHUNK * (4 * model.hidden + 3 * model.inner) + 4 * 3 * ROWS * model.vocab + LIBRARIES[kind]
     if kind == "cuda":  # bitsandbytes unpacks a whole matrix while a prompt is read
         work += RECORDED + (wide * 2 * model.inner * model.hidden if quant == "nf4" else 0)
-    return Fit(round(weights), sum(kv), work, context, full, quant)
+    return Fit(round(weights), sum(kv), work, context, full, quant, head)
+
+
+def expected(path: Path, *, quant: str = "auto", head: str = "auto", context: int = 4096, device: str = "auto") -> Fit:
+    """`estimate`, where the last load of this model on this machine took no more; else with what it took."""
+    found, kind = estimate(path, quant=quant, head=head, context=context, device=device), _kind(device)
+    more = measured.recall_bytes(path, found.quant, found.head, kind) + LIBRARIES[kind] - found.weights - found.work
+    return replace(found, work=found.work + more, seen=True) if more > 0 else found
 
 
 def _heads(heads: head_shape.HeadShape, quant: str, context: int, kind: str) -> Fit:

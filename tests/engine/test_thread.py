@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,14 @@ import pytest
 import torch
 
 import engine.thread as thread
-from engine.catalog import measured
+from engine.catalog import fit, measured, others
 from engine.catalog.specs import AUTO, NGRAM, NONE, ModelSpec
 from engine.client import EngineClient
 from engine.decoder.kv import LayerSlots
 from engine.decoder.linear import own_kernels
 from engine.decoder.target import LeanTarget
 from engine.drafters import registry
+from engine.experience import Experience
 from engine.protocol import (
     Done,
     Event,
@@ -213,6 +215,24 @@ def test_a_reply_with_a_drafter_is_remembered_for_auto(face: Face, disk: dict[st
     face.ask(2, max_tokens=60)
     assert list(measured.recall("target", "fp32", "cpu")) == ["ngram"]
     assert face.load(disk["target"], AUTO).drafter == "ngram"  # nothing else is on this disk
+
+
+def test_the_next_load_knows_what_this_one_took(face: Face, disk: dict[str, ModelSpec], monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than the estimate, in this process: where that much is not free, the next load says so beforehand."""
+    path = disk["target"].path
+    assert path is not None
+    held = iter((0, *[7_000_000_000] * 99))
+    monkeypatch.setattr(Experience, "_held", lambda self: next(held))
+    face.load(disk["target"])
+    taken = measured.recall_bytes(path, "fp32", "fp32", "cpu")
+    assert 6_900_000_000 < taken <= 7_000_000_000  # without the cache
+    monkeypatch.setattr(fit, "available", lambda device: (6_000_000_000, 8_000_000_000))
+    monkeypatch.setattr(others, "others", lambda device: [("browser", 3_000_000_000)])
+    face.send(Load(disk["target"], NONE, replace(CPU, context=512)))
+    failed = face.failed()
+    assert failed.kind == "memory"
+    assert "7.4 GB" in failed.message
+    assert failed.detail == "Other programs hold memory: browser 3.0 GB."
 
 
 def test_a_stop_string_of_the_entry_ends_a_reply(face: Face, disk: dict[str, ModelSpec]) -> None:

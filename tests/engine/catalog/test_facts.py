@@ -85,6 +85,21 @@ def test_new_results_show_after_long_experience() -> None:
     assert measured.recall("t", "nf4", "cpu")["d"] > 1.9
 
 
+def test_memory_is_remembered_beside_speed() -> None:
+    model = Path("/models/a")
+    measured.remember("t", "d", "nf4", "cpu", 1.5, 100)
+    measured.remember_bytes(model, "nf4", "int8", "cpu", 1_000_000)
+    assert measured.recall_bytes(model, "nf4", "int8", "cpu") == 1_000_000
+    assert measured.recall_bytes(model, "nf4", "nf4", "cpu") == 0
+    measured.remember("t", "d", "nf4", "cpu", 1.5, 100)
+    measured.remember_bytes(model, "nf4", "int8", "cpu", 0)
+    measured.remember_bytes(model, "nf4", "int8", "cpu", 1_002_000)  # the same, but for noise: the file is not written again
+    assert measured.recall_bytes(model, "nf4", "int8", "cpu") == 1_000_000
+    measured.remember_bytes(model, "nf4", "int8", "cpu", 800_000)
+    assert measured.recall_bytes(model, "nf4", "int8", "cpu") == 800_000
+    assert measured.recall("t", "nf4", "cpu") == {"d": 1.5}
+
+
 @pytest.mark.parametrize("speedup", [0.0, -1.0, float("nan"), float("inf")])
 def test_nonsense_is_not_remembered(speedup: float) -> None:
     measured.remember("t", "d", "nf4", "cpu", speedup, 100)
@@ -99,6 +114,7 @@ def test_a_broken_file_is_as_good_as_none(text: str) -> None:
     path = places.data_dir() / "measured.json"
     path.write_bytes(text.encode("utf-8", "surrogatepass"))
     assert measured.recall("t", "nf4", "cpu") == {}
+    assert measured.recall_bytes(path, "nf4", "int8", "cpu") == 0
     measured.remember("t", "d", "nf4", "cpu", 1.5, 100)
     assert measured.recall("t", "nf4", "cpu") == {"d": 1.5}
     assert json.loads(path.read_text())["version"] == 1

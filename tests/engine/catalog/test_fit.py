@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from engine.catalog import fit, hardware
+from engine.catalog import fit, hardware, measured
 from engine.catalog.fit import Fit, check, estimate, verdict
 from engine.errors import EngineError
 from tests.engine.catalog.fakes import CONFIG, gguf_bytes, safetensors_bytes
@@ -44,6 +44,21 @@ def test_by_hand_on_cuda(tmp_path: Path) -> None:
     path = folder(tmp_path)
     assert estimate(path, quant="nf4", device="cuda").weights == round(BODY * 4.5 / 8 + TABLE * 2)  # head and embedding are one
     assert estimate(path, quant="nf4", head="nf4", device="cuda:0").weights == round(BODY * 4.5 / 8 + TABLE * 4.5 / 8 + TABLE * 2)
+
+
+def test_no_more_hopeful_than_the_last_load(tmp_path: Path) -> None:
+    path = folder(tmp_path)
+    hopeful = estimate(path, quant="nf4", head="int8", context=1000, device="cpu")
+    assert fit.expected(path, quant="nf4", head="int8", context=1000, device="cpu") == hopeful
+    taken = hopeful.weights + hopeful.work + 50_000_000 - fit.LIBRARIES["cpu"]
+    measured.remember_bytes(path, "nf4", "int8", "cpu", taken)
+    for context in (1000, 2000):  # the cache comes on top, as long as it is asked for
+        found = fit.expected(path, quant="nf4", head="int8", context=context, device="cpu")
+        assert found.seen
+        assert found.total == hopeful.weights + hopeful.work + 50_000_000 + context * PER_TOKEN
+    assert not fit.expected(path, quant="int8", head="int8", context=1000, device="cpu").seen
+    measured.remember_bytes(path, "nf4", "int8", "cpu", taken - 50_100_000)  # less than was thought: the estimate stands
+    assert fit.expected(path, quant="nf4", head="int8", context=1000, device="cpu") == hopeful
 
 
 def test_a_head_of_its_own(tmp_path: Path) -> None:
