@@ -8,7 +8,7 @@ from app.chat import ChatOptions
 from engine.catalog.specs import NGRAM, NONE
 from engine.protocol import Failed, Load, LoadOptions, Ready, SwapDrafter
 from engine.replay import READY, ReplayClient, Trace
-from tests.app.tui_world import BIG, SHORT, SMALL, World, ask, held, scripted, sees, started, wait_for
+from tests.app.tui_world import BIG, SHORT, SMALL, World, ask, held, scripted, sees, started, stuck, wait_for
 
 TOO_LONG = Failed(
     "The question does not fit into the context.", "Shorten it.", "too_long", numbers={"needed": 21000, "limit": 8192, "droppable": 2}
@@ -200,9 +200,8 @@ async def test_a_dead_engine_is_said() -> None:
         alive = property(lambda self: len(self.sent) < 2)  # type: ignore[assignment]
 
     world = World()
-    world.client = world.app.client = world.app.chat_screen.client = Dying(
-        Trace(replies=(held(SHORT, 0),)), None
-    )  # never answers the question
+    silent = Trace(replies=(stuck(scripted(SHORT), 0),))  # nothing comes of the question
+    world.client = world.app.client = world.app.chat_screen.client = Dying(silent, 1.0)
     world.screen.loaded._client = world.client
     async with world.app.run_test() as pilot:
         await started(world, pilot)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from textual.pilot import Pilot
+from textual.screen import Screen
 
 from app.chat import ChatOptions
 from app.config import Config
@@ -39,6 +40,9 @@ SMALL = ModelSpec("small", "drafter", repo="org/small", size=491_000_000, params
 HEADS = ModelSpec("heads-for-other", "drafter", "heads", repo="org/heads", bound_to=("other",))
 HARDWARE = Hardware("Linux", "A processor", 8, (), 16_000_000_000)
 SHORT = "A short answer, *said* quickly.\n\nAnd a second paragraph."
+
+
+DRAW_S = 5.0  # a screen that moves all the time may never be done
 
 
 class Machine(Surroundings):
@@ -199,11 +203,20 @@ class World:
 
 
 async def wait_for(pilot: Pilot[int], predicate: Callable[[], object], patience_s: float = PATIENCE_S) -> None:
-    """Let the application run until this is true; `pilot.pause` alone may return too early."""
+    """Let the application run until this is true and to be seen; `pilot.pause` alone may return too early."""
     patience = Patience(patience_s)
     while not predicate():
         assert patience.left(), "it did not happen; on the screen is\n" + shown(pilot.app)
         await pilot.pause(0.02)
+    patience = Patience(DRAW_S)
+    while not is_drawn(pilot.app.screen) and patience.left():
+        await pilot.pause(0.005)
+
+
+def is_drawn(screen: Screen[Any]) -> bool:
+    """Nothing of the screen waits to be laid out or drawn."""
+    waits = screen._layout_required or screen._repaint_required or screen._dirty_widgets or screen._callbacks
+    return screen._compositor.root is not None and not waits
 
 
 async def settled(pilot: Pilot[int]) -> None:
