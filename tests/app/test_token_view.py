@@ -12,7 +12,7 @@ from app.widgets.reply import Reply
 from app.widgets.token_view import CUES, Part, coloured, colours, look
 from engine.protocol import Done, Segment, Step
 from engine.trace import scripted
-from tests.app.tui_world import World, ask, held, sees, started, wait_for
+from tests.app.tui_world import World, ask, held, sees, settled, started, wait_for
 
 PARAGRAPHS = "".join(f"Paragraph {n} of a long reply, which is long enough to be wrapped once on a narrow screen.\n\n" for n in range(60))
 CODE = "Text.\n\n```py\n" + "".join(f"line_{n} = {n}\n" for n in range(80)) + "```\n\nAfter the code.\n\n"
@@ -175,20 +175,23 @@ async def test_the_switch_keeps_the_place(text: str) -> None:
         await wait_for(pilot, lambda: view.below == 0)
         await pilot.press("pageup", "pageup", "pageup")
         await wait_for(pilot, lambda: view.below > 20)
-        await pilot.pause(0.2)
+        await settled(pilot)
         reply = world.replies[0]
+
+        def place() -> int:
+            return reply.offset_at(round(view.scroll_y) - reply.virtual_region.y)
+
         for _ in range(2):
-            place = reply.offset_at(round(view.scroll_y) - reply.virtual_region.y)
-            shown = reply.as_tokens
+            before, shown = place(), reply.as_tokens
             await pilot.press("ctrl+t")
             await wait_for(pilot, lambda shown=shown: reply.as_tokens is not shown)
-            await pilot.pause(0.3)
-            now = reply.offset_at(round(view.scroll_y) - reply.virtual_region.y)
-            assert abs(now - place) < 150, (place, now)
+            await wait_for(pilot, lambda before=before: abs(place() - before) < 150)
+            await settled(pilot)
+            assert abs(place() - before) < 150, (before, place())
         await pilot.press("ctrl+end")
         await wait_for(pilot, lambda: view.below == 0)
         await pilot.press("ctrl+t")
-        await pilot.pause(0.3)
+        await settled(pilot)
         await wait_for(pilot, lambda: view.below == 0)
 
 
