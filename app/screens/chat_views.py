@@ -110,6 +110,9 @@ class ChatViews(ChatSettings):
                 return (reply, reply.offset_at(top - region.y), 0) if region.y <= top else (reply, -1, region.y - top)
         return None
 
-    def _back_to(self, reply: Reply, offset: int, above: int) -> None:
+    def _back_to(self, reply: Reply, offset: int, above: int, last: int = -1) -> None:
+        """Until it stays: what has just been put in may not be laid out yet."""
         row = reply.row_of(offset) if offset >= 0 else -above
-        self.transcript.scroll_to(y=max(0, reply.virtual_region.y + row), animate=False)
+        if (place := max(0, reply.virtual_region.y + row)) != last:
+            self.transcript.scroll_to(y=place, animate=False)
+            self.call_after_refresh(self._back_to, reply, offset, above, place)

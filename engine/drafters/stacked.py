@@ -1,4 +1,4 @@
-"""Several drafters in line: the first that has something to say drafts this step."""
+"""Several drafters in line: the first that has something to say drafts this step, where the one behind it does not promise more."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ class Stacked:
     def __init__(self, parts: Sequence[Drafter]) -> None:
         assert parts
         self.parts = tuple(parts)
+        self._sources = [""] * len(self.parts)  # by what name each part drafted last
         self.name = "+".join(part.name for part in parts)
         reading = [part.needs for part in parts if part.needs.reader is not None]
         assert len(reading) <= 1, "hidden states go to one part"
@@ -33,9 +34,11 @@ class Stacked:
     def propose(self, ctx: Context) -> Draft:
         """The first draft that is not empty."""
         draft = Draft()
-        for part in self.parts:
+        for i, part in enumerate(self.parts):
+            ctx.rival = next((source for source in self._sources[i + 1 :] if source), "")
             draft = part.propose(ctx)
             if draft.tokens:
+                self._sources[i] = draft.source
                 break
         return draft
 

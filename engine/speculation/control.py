@@ -10,124 +10,24 @@ timed again now and then.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import accumulate
-from operator import mul
 
 from engine.speculation.cost import Cost
+from engine.speculation.source import PROBE_FIRST, PROBE_STEPS, Source
 
 MOST_NODES = 15  # of a chain
 SIZES = (*range(1, 17), *range(20, 65, 4))  # numbers of nodes that are weighed
 GAIN_ON = 1.04  # an idle drafter must promise this much to come back
 GAIN_OFF = 1.0
-PRIOR_KEPT = 0.6  # what a drafter is trusted to keep before it has been seen
-PRIOR_WEIGHT = 4.0
-MEMORY = 0.97  # how fast old steps fade
-PROBE_FIRST, PROBE_MOST = 24, 384  # plain steps until an idle drafter is tried again
-PROBE_STEPS = 4  # steps of one trial
-PROBE_LEAST, GAIN_LOST = 2, 0.9  # … which ends after so many where no more than this is promised
+PROBE_MOST = 384  # plain steps, at most, until an idle drafter is tried again
+PROBE_LEAST, GAIN_LOST = 2, 0.9  # a trial ends after so many steps where no more than this is promised
 FAIR_STEPS = 8  # drafts that an unknown drafter may try before it is judged
 REPLY_STEPS = 5.0  # drafts that all earlier replies weigh together when one begins: another text may be drafted much better or worse
 PROBE_SHARE = 0.02  # of the time may go into trials
 PLAIN_EVERY = 64  # drafted steps after which a plain one is timed
-FALL = 0.5  # nodes of the next group of ranks (2, 3-4, 5-8, 9-16, …) are believed to be kept so much less often
+NEWS_EVERY = 16  # times that a drafter yields to a better one until it drafts all the same
 LARGER_FIRST = 8  # drafts until a tree of twice the size is tried
 SETTLED = 24  # steps that a drafter must stay on until it counts: a trial may have been lucky
-
-
-def group(rank: int) -> int:
-    """Ranks from 1 in groups that double: 1, 2, 3-4, 5-8, 9-16, …"""
-    return (rank - 1).bit_length()
-
-
-@dataclass(slots=True)
-class Source:
-    """What is known of one drafter."""
-
-    kept: list[float] = field(default_factory=list)  # [i]: faded count of steps that kept position i+1
-    tried: list[float] = field(default_factory=list)  # [i]: … that reached it
-    draft: Cost = field(default_factory=lambda: Cost({0: 0.0}))
-    branched: bool = False  # it has drafted a tree: nodes are judged by rank
-    hit: list[float] = field(default_factory=list)  # [g]: faded count of kept nodes of rank group g
-    judged: list[float] = field(default_factory=list)  # [g]: … of all its nodes
-    size: int = 0  # the largest tree that was best so far
-    small: int = 0  # drafts since a larger tree was tried
-    patience: int = 0  # … until it is tried again
-    went: list[float] = field(default_factory=list)  # [i]: faded count of drafts that had a node of rank i + 1
-    allowed: list[float] = field(default_factory=list)  # [i]: … that were allowed one; empty where it never stops by itself
-    on: bool = True
-    idle: int = 0  # plain steps since it was turned off
-    wait: int = PROBE_FIRST
-    trial: int = 0  # steps left of a trial
-    lost_s: float = 0.0  # what the last trial has cost; more than expected where the drafter had to catch up first
-    tested: bool = False  # a trial has ended and was not judged yet
-    said: bool = True  # on or off, as last announced
-    since: int = 0  # the controller's step at the last change
-    steps: int = 0
-
-    def survivals(self, n: int) -> list[float]:
-        """Chance that each of the first n positions is kept when the one before it was; deeper than seen, as the deepest seen."""
-        chance, weight = PRIOR_KEPT, PRIOR_WEIGHT * MEMORY**self.steps  # what is believed at first fades, too
-        out: list[float] = []
-        for kept, tried in zip(self.kept[:n], self.tried, strict=False):
-            chance, weight = (kept + weight * chance) / (tried + weight), PRIOR_WEIGHT
-            out.append(chance)
-        return out + [chance] * (n - len(out))
-
-    def chances(self, n: int) -> list[float]:
-        """Chance that each of the first n nodes is kept, by rank."""
-        if not self.branched:
-            return list(accumulate(self.survivals(n), mul))
-        chance, weight = PRIOR_KEPT, PRIOR_WEIGHT * MEMORY**self.steps
-        groups: list[float] = []
-        for g in range(group(n) + 1):
-            if g < len(self.hit):
-                chance = (self.hit[g] + weight * chance) / (self.judged[g] + weight)
-            groups.append(chance)
-            chance, weight = FALL * chance, PRIOR_WEIGHT
-        return [groups[group(rank)] for rank in range(1, n + 1)]
-
-    def drafted(self, n: int) -> float:
-        """Nodes that it is expected to draft when n are allowed."""
-        if not self.allowed:
-            return n
-        shares = [went / allowed for went, allowed in zip(self.went[:n], self.allowed, strict=False)]
-        return sum(shares) + (n - len(shares)) * shares[-1]
-
-    def stopped(self, nodes: int, asked: int) -> None:
-        """It drafted so many of the nodes that it was allowed."""
-        for counts in (self.went, self.allowed):
-            counts[:] = [count * MEMORY for count in counts]
-            counts += [0.0] * (asked - len(counts))
-        for i in range(asked):
-            self.went[i] += i < nodes
-            self.allowed[i] += 1.0
-
-    def fade(self, steps: float) -> None:
-        """What was seen so far shall weigh at most as much as so many steps."""
-        share = min(1.0, steps / self.tried[0]) if self.tried and self.tried[0] > 0 else 1.0
-        for counts in (self.kept, self.tried, self.hit, self.judged):
-            counts[:] = [count * share for count in counts]
-
-    def begin_trial(self) -> None:
-        """The next steps shall weigh as much as all before them."""
-        self.trial, self.lost_s = PROBE_STEPS, 0.0
-        self.fade(PROBE_STEPS)
-
-    def learn(self, nodes: int, depth: int, accepted: int, kept: Sequence[int]) -> None:
-        """A draft of so many nodes and such a depth was judged; `kept` are the ranks of the kept nodes."""
-        self.steps += 1
-        self.branched |= nodes > depth
-        for counts, size in ((self.kept, depth), (self.tried, depth), (self.hit, group(nodes) + 1), (self.judged, group(nodes) + 1)):
-            counts[:] = [count * MEMORY for count in counts]
-            counts += [0.0] * (size - len(counts))
-        for rank in range(1, nodes + 1):
-            self.judged[group(rank)] += 1.0
-        for rank in kept:
-            self.hit[group(rank)] += 1.0
-        for i in range(min(depth, accepted + 1)):
-            self.tried[i] += 1.0
-            self.kept[i] += i < accepted
 
 
 class Controller:
@@ -191,6 +91,14 @@ class Controller:
         if self.k is not None:
             return 0.0, 0.0
         return self.plain_s / max(self.best(name)[1], 1.0), max(self.verify.at(4) - self.verify.at(1), 0.0) / 3
+
+    def yields(self, name: str, rival: str) -> bool:
+        """Whether another source should draft instead of this one, since it promises more; now and then not, for news of this one."""
+        source, other = self.source(name), self.sources.get(rival)
+        if self.k is not None or other is None or not (source.on and other.on) or self.best(rival)[1] <= self.best(name)[1]:
+            return False
+        source.passed += 1
+        return source.passed % NEWS_EVERY != 0
 
     def budget(self, name: str) -> int:
         """How many nodes this source may draft now."""

@@ -107,6 +107,8 @@ class Context:
     question: Question = Question()
     tell: Callable[[str], None] = lambda text: None  # a sentence for the person
     worth: Worth = lambda source: (0.0, 0.0)  # (0, 0): draft what was asked for, whatever it costs
+    yields: Callable[[str, str], bool] = lambda source, rival: False  # should the rival draft instead of this source?
+    rival: str = ""  # the source that would draft if this one does not
 
     @property
     def next_index(self) -> int:

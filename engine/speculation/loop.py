@@ -82,7 +82,7 @@ def generate(
     written = 0
     start = perf_counter()
     control.begin()
-    ctx.worth = control.worth
+    ctx.worth, ctx.yields = control.worth, control.yields
     drafter = between()
     reason: FinishReason | None = None
     while reason is None:

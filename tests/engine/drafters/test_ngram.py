@@ -41,10 +41,13 @@ def test_it_finds_what_a_whole_search_finds(low: int, high: int) -> None:
         for _ in range(40):
             draft = drafter.propose(ctx)
             length, expected = slow(ids, ctx.budget(""), low, high)
+            if not length:
+                assert draft.note in ("", "behind a change")
+                expected = list(draft.tokens)
             assert list(draft.tokens) == expected
             assert draft.parents == tuple(range(len(expected)))
             assert draft.laws is None
-            if expected:
+            if length:
                 assert draft.note == f"match of {length}"
                 assert draft.source == f"ngram, {'long' if length >= 4 else 'short'} matches"
             new = [rng.randrange(2 + case % 4) for _ in range(rng.randint(1, 3))]
@@ -81,6 +84,75 @@ def test_the_budget_is_asked_by_the_length_of_the_match() -> None:
     drafter.sync(ctx)
     drafter.propose(ctx)
     assert asked == ["look-up, long matches", "look-up, short matches"]
+
+
+SOURCE = [10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20]
+
+
+def reply(drafter: Ngram, tokens: list[int], budget: int = 4) -> list[tuple[str, tuple[int, ...], int]]:
+    """What was drafted for a reply behind `SOURCE`, and how much of it was right, step by step."""
+    ctx = context([*SOURCE, 1, 10, 11], budget)
+    drafter.sync(ctx)
+    steps = []
+    while tokens:
+        draft = drafter.propose(ctx)
+        right = 0
+        while right < min(len(draft.tokens), len(tokens) - 1) and draft.tokens[right] == tokens[right]:
+            right += 1
+        new, tokens = tokens[: right + 1], tokens[right + 1 :]
+        ctx.ids.extend(new)
+        drafter.commit(ctx, Verdict(tuple(range(right + 1)), tuple(new)))
+        steps.append((draft.note, draft.tokens, right))
+    return steps
+
+
+def test_a_copy_goes_on_behind_a_token_that_was_replaced() -> None:
+    """12 13 | 99 in place of 14 | 15 16 17 18: nothing matches (.., 99), and the copy goes on all the same."""
+    assert reply(Ngram(), [12, 13, 99, 15, 16, 17, 18, 98, 20]) == [
+        ("match of 2", (12, 13, 14, 15), 2),
+        ("behind a change", (15, 16, 17, 18), 4),
+        ("behind a change", (20, 1, 10, 11), 0),
+    ]
+
+
+def test_a_copy_is_given_up_after_some_changes_in_a_row() -> None:
+    steps = reply(Ngram(), [99, 98, 97, 96])
+    assert [note for note, _, _ in steps] == ["match of 2", "behind a change", "behind a change", ""]
+    assert [tokens[:1] for _, tokens, _ in steps] == [(12,), (13,), (14,), ()]
+    again = reply(Ngram(), [99, 98, 14, 97, 96, 17, 18])  # one that is as in the copy counts anew
+    assert [(note, right) for note, _, right in again] == [
+        ("match of 2", 0),
+        ("behind a change", 0),
+        ("behind a change", 1),
+        ("behind a change", 0),
+        ("behind a change", 1),
+    ]
+
+
+def test_a_new_match_is_better_than_an_old_copy() -> None:
+    drafter = Ngram()
+    ctx = context([*SOURCE, 1, 16, 17])
+    drafter.sync(ctx)
+    assert drafter.propose(ctx).tokens[:1] == (18,)
+    ctx.ids.extend([10, 11])
+    drafter.commit(ctx, Verdict((0,), (10, 11)))
+    assert drafter.propose(ctx).tokens[:1] == (12,)
+    other = context([*SOURCE, 1, 10, 12])
+    drafter.sync(other)
+    assert drafter.propose(other) == Draft()  # another text: no copy is left
+
+
+def test_the_copy_is_followed_also_when_another_drafts() -> None:
+    """It yields or has no budget: what came is compared all the same."""
+    drafter = Ngram()
+    ctx = context([*SOURCE, 1, 10, 11])
+    drafter.sync(ctx)
+    ctx.yields = lambda source, rival: True
+    assert drafter.propose(ctx) == Draft()
+    ctx.ids.extend([12, 99])
+    drafter.commit(ctx, Verdict((0, 1), (12, 99)))
+    ctx.yields = lambda source, rival: False
+    assert drafter.propose(ctx).tokens == (14, 15, 16, 17, 18)
 
 
 def test_sync_follows_another_text_or_the_same_one() -> None:
@@ -163,5 +235,24 @@ def test_the_first_that_has_something_to_say_drafts_and_all_hear_the_verdict() -
     assert line.needs.reader is reader
     b.says = []
     assert line.propose(ctx).source == "c"
+    assert ctx.rival == ""
     c.says = []
     assert line.propose(ctx).tokens == ()
+
+
+def test_each_part_knows_who_drafts_if_it_does_not() -> None:
+    seen: list[str] = []
+
+    class Asks(Part):
+        def propose(self, ctx: Context) -> Draft:
+            seen.append(ctx.rival)
+            return super().propose(ctx)
+
+    a, b, c = Asks("a", []), Asks("b", []), Asks("c", [6])
+    line, ctx = Stacked([a, b, c]), context([1, 2, 3])
+    line.propose(ctx)
+    line.propose(ctx)
+    b.says = [1]
+    line.propose(ctx)
+    line.propose(ctx)
+    assert seen == ["", "", "", "c", "c", "", "c", "c", "b", "c"]

@@ -11,7 +11,18 @@ from statistics import mean
 
 import pytest
 
-from engine.speculation.control import GAIN_OFF, MOST_NODES, PLAIN_EVERY, PROBE_FIRST, PROBE_LEAST, PROBE_MOST, SETTLED, Controller, Cost
+from engine.speculation.control import (
+    GAIN_OFF,
+    MOST_NODES,
+    NEWS_EVERY,
+    PLAIN_EVERY,
+    PROBE_FIRST,
+    PROBE_LEAST,
+    PROBE_MOST,
+    SETTLED,
+    Controller,
+    Cost,
+)
 
 WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16)
 
@@ -356,3 +367,25 @@ def test_one_hiccup_moves_a_mean_little_and_a_slower_machine_is_followed() -> No
     for _ in range(200):
         cost.add(1, 0.020)
     assert cost.at(1) == pytest.approx(0.020, rel=0.01)
+
+
+def test_a_source_yields_to_a_better_one_but_now_and_then() -> None:
+    """The better one is told by what both would gain; where either is off, fixed or unknown, the order decides."""
+    control = Controller()
+    control.measured({n: 0.02 * (1 + 0.05 * n) for n in WIDTHS})
+    control.other.add(1, 0.0)
+    for _ in range(30):
+        control.learn("good", 4, 4, 3, 0.001, 0.024, 0.0)
+        control.learn("poor", 4, 4, 1, 0.0, 0.024, 0.0)
+    assert not control.yields("good", "poor")
+    answers = [control.yields("poor", "good") for _ in range(2 * NEWS_EVERY)]
+    assert answers == 2 * [*[True] * (NEWS_EVERY - 1), False]
+    assert not control.yields("poor", "unknown")
+    assert not control.yields("poor", "")
+    control.k = 3
+    assert not control.yields("poor", "good")
+    control.k = None
+    control.source("good").on = False
+    assert not control.yields("poor", "good")
+    control.source("good").on, control.source("poor").on = True, False
+    assert not control.yields("poor", "good")  # its own budget says so

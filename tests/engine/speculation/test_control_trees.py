@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from engine.speculation.control import MOST_NODES, SIZES, Controller, Cost, Source, group
+from engine.speculation.control import MOST_NODES, SIZES, Controller, Cost
+from engine.speculation.source import Source, group
 from tests.engine.speculation.test_control import cliff, flat
 
 MOST = 63
