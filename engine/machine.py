@@ -8,6 +8,7 @@ import sys
 import psutil
 import torch
 
+import engine.first_call  # noqa: F401
 from engine.errors import EngineError
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+import engine.first_call  # noqa: F401
 from engine.decoder import linear, packed
 from engine.decoder.blueprint import Blueprint, Matrix, draw
 from engine.decoder.config import DecoderConfig, from_hf
