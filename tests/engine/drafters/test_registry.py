@@ -150,6 +150,8 @@ def test_auto_takes_a_stranger_where_no_relative_is_there(beside: Beside, models
     built = build(AUTO, "auto", beside, CPU, PLAIN)
     assert describe(built.drafter) == ("ngram+stranger", "slem")
     assert describe(build(AUTO, "tli", beside, CPU, PLAIN).drafter) == ("ngram+stranger", "tli")
+    measured.remember("target", "ngram", "fp32", "cpu", 1.2, 500)  # look-up alone: a model behind it is hoped to add to that
+    assert choose(beside)[0].name == "stranger"
     entries(home, stranger=(models["stranger"], 0.3))  # too large to pay for the detour
     assert choose(beside)[0].name == "ngram"
     measured.remember("target", "ngram+stranger", "fp32", "cpu", 1.5, 500)
