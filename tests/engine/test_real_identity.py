@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from engine.drafters.ngram import Ngram
@@ -10,6 +14,22 @@ from engine.session import Session
 from tests.real import PROMPTS, Q05, Q15, SMOL, reply, session
 
 pytestmark = pytest.mark.real
+BITS = """
+import hashlib, torch
+from tests.real import PROMPTS, SMOL, session
+made = session(SMOL)
+made.target.prefill(made.tokenizer.encode(" ".join(PROMPTS), special=False))
+logits = made.target.verify(torch.arange(5), (0, 1, 2, 3))
+print(hashlib.sha256(logits.numpy().tobytes()).hexdigest())
+"""
+
+
+@pytest.mark.quick
+def test_every_process_computes_the_same_bits() -> None:
+    """A text would hide a difference in the last places for long."""
+    root = Path(__file__).parents[2]
+    runs = [subprocess.run([sys.executable, "-c", BITS], cwd=root, capture_output=True, text=True, check=True).stdout for _ in range(5)]
+    assert len(set(runs)) == 1, runs
 
 
 def chat(made: Session, temperature: float, k: int | None) -> list[tuple[int, ...]]:
