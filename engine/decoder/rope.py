@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
+import engine.first_call  # noqa: F401
 from engine.decoder.config import DecoderConfig, Rope
 
 
@@ -21,8 +21,7 @@ class RopeTable:
     def __init__(self, rope: Rope, config: DecoderConfig, context: int, rows: int, device: torch.device, dtype: torch.dtype) -> None:
         frequencies, scale = _frequencies(rope, config, context)
         angles = torch.arange(rows, dtype=torch.float32)[:, None] * frequencies.float()[None, :]  # (rows, rotary_dim / 2)
-        wide = angles.numpy().astype(np.float64)  # rounded once, so that the table has the same bits on any processor
-        cos, sin = (torch.from_numpy(f(wide).astype(np.float32)) * scale for f in (np.cos, np.sin))
+        cos, sin = angles.cos() * scale, angles.sin() * scale
         self.cos = torch.cat((cos, cos), dim=-1).to(device)
         self.sin = torch.cat((-sin, sin), dim=-1).to(device)  # the minus of the rotation lives here
         self._dtype = dtype

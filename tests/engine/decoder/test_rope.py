@@ -39,7 +39,7 @@ def test_every_angle_is_right(theta: float) -> None:
             assert -table.sin[position, i] == table.sin[position, 32 + i] == pytest.approx(math.sin(angle), abs=1e-7)
 
 
-@pytest.mark.parametrize("module", ["opened", "load", "hf"])
+@pytest.mark.parametrize("module", ["opened", "load", "hf", "rope"])
 def test_the_first_functions_of_a_process_are_exact(module: str) -> None:
     """The library behind torch sets itself up in its first call; one that two threads make together may be wrong in one half."""
     for _ in range(3):
