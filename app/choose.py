@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from app.options import Options
@@ -33,6 +33,16 @@ def choose(options: Options, models: Catalog) -> Choice:
     target = named or _last_target(models) or models.default_target(hardware.probe())
     bindings.require(drafter, target)  # before anything is downloaded
     return Choice(target, drafter, named is not None)
+
+
+def heads_as_drafter(options: Options, models: Catalog) -> Options:
+    """`-t HEADS` means `-d HEADS` where the target that is used without `-t` is their own. Raises beside another one."""
+    heads = models.heads(options.target) if options.target is not None else None
+    if heads is None or options.target is None:
+        return options
+    target = _last_target(models) or models.default_target(hardware.probe())
+    bindings.instead(heads, target if options.drafter == "auto" else None)  # not in the place of a drafter that was named
+    return replace(options, target=None, drafter=options.target)
 
 
 def _last_target(models: Catalog) -> ModelSpec | None:
@@ -70,6 +80,7 @@ def chat_options(options: Options, resume: str | None = None) -> ChatOptions:
         if error.kind not in ("config", "unwritable"):
             raise
         models, notes = catalog.builtin(), (str(error),)
+    options = heads_as_drafter(options, models)
     drafter = models.drafter(options.drafter)
     target = models.target(options.target) if options.target is not None else _there(models)
     return ChatOptions(

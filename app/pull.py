@@ -23,7 +23,7 @@ def find(catalog: Catalog, name: str) -> ModelSpec:
     """A target or a drafter by name, hub id, folder or file."""
     if name in catalog.drafters and name not in catalog.targets:
         return catalog.drafter(name)
-    return catalog.target(name)
+    return catalog.heads(name) or catalog.target(name)
 
 
 def on_disk(spec: ModelSpec) -> bool:

@@ -10,7 +10,7 @@ import threading
 from dataclasses import asdict
 from typing import Any
 
-from app.choose import Choice, choose, remember
+from app.choose import Choice, choose, heads_as_drafter, remember
 from app.console import STOPPED, Interrupt, Ticker, emit, emit_json, is_terminal, say
 from app.driver import Answer, Driver
 from app.options import RUN_MAX_TOKENS, Options, is_unicode
@@ -41,7 +41,9 @@ def run(options: Options, prompt: str, *, as_json: bool = False, client: Client 
         ready: Ready | None = None
         engine = client
         try:
-            choice = choose(options, catalog.load())
+            models = catalog.load()
+            options = heads_as_drafter(options, models)
+            choice = choose(options, models)
             ensure(choice.target, interrupt, offline=options.offline, named=choice.named)
             ensure(choice.drafter, interrupt, offline=options.offline, option="-d")
             engine = engine or EngineClient()

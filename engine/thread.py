@@ -141,7 +141,7 @@ class Engine:
         device = resolve_device(options.device)
         resolve_scheme(options.quant, options.head, device)  # names that do not exist
         resolve_scheme(options.draft_quant, "auto", device)
-        path = stored.where(command.target)
+        path = stored.target(command.target)
         self._unload()  # a mistake in the command costs nothing
         context, drafter, notes = plan(command, device)
         self._experience = Experience(path, device)

@@ -8,6 +8,7 @@ from app.screens.chat_looks import ChatLooks
 from app.screens.help import HelpScreen
 from app.terminal import one_line
 from app.widgets.panel import Panel
+from engine.catalog import bindings
 from engine.catalog.specs import NONE
 
 
@@ -67,6 +68,9 @@ class ChatCommands(ChatLooks):
             await self.pick_target()
             return
         catalog = self.surroundings.catalog()
+        if (heads := catalog.heads(argument)) is not None:
+            await self.swap(bindings.instead(heads, self.loaded.target))
+            return
         target = catalog.target(argument)
         await self.open_target(target, self.loaded.fitting(target, catalog.drafters_for(target)))
 

@@ -59,7 +59,8 @@ class ChatPickers(ChatViews):
 
     def do_downloads(self, argument: str) -> None:
         """The downloads; with a name, fetch that at once."""
-        self.open_downloads(self.surroundings.catalog().target(argument) if argument else None)
+        catalog = self.surroundings.catalog()
+        self.open_downloads(catalog.heads(argument) or catalog.target(argument) if argument else None)
 
     def open_downloads(self, start: ModelSpec | None = None) -> None:
         """Show the downloads and perhaps begin one."""

@@ -27,3 +27,20 @@ def require(drafter: ModelSpec, target: ModelSpec) -> None:
             f"Choose {drafter.bound_to[0]} as target, or another drafter: `specchat models` shows which heads suit which target.",
             kind="wrong_target",
         )
+
+
+def no_target(heads: ModelSpec) -> EngineError:
+    """What to say where draft heads were named as the model to chat with."""
+    of, hint = "", f"Name them as the drafter of the model that they were made for: `-t TARGET -d {heads.name}`."
+    if heads.bound_to:
+        target = heads.bound_to[0]
+        of = f" for {' or '.join(heads.bound_to)}"
+        hint = f"Use `-t {target} -d {heads.name}`; in the chat, /model {target} and then /draft {heads.name}."
+    return EngineError(f"{heads.name} are draft heads{of}, not a model to chat with.", hint, kind="wrong_target")
+
+
+def instead(heads: ModelSpec, target: ModelSpec | None) -> ModelSpec:
+    """Heads that were named as the model: the drafter that is meant, where their own target is in use. Else an EngineError."""
+    if target is None or target.name not in heads.bound_to:
+        raise no_target(heads)
+    return heads

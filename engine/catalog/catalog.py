@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from engine import places
-from engine.catalog import stored, tables
+from engine.catalog import bindings, stored, tables
 from engine.catalog.hardware import Hardware
 from engine.catalog.specs import AUTO, NGRAM, NONE, Mirror, ModelSpec, Role
 from engine.errors import EngineError
@@ -63,7 +63,21 @@ class Catalog:
 
     def target(self, name: str) -> ModelSpec:
         """The target of this name, hub id, folder or file. EngineError(kind="unknown_name") names the nearest."""
-        return _by_name(self.targets, name) or self._by_id(name) or _outside(name, "target") or self._unknown(name, [*self.targets])
+        if found := _by_name(self.targets, name) or self._by_id(name):
+            return found
+        if heads := self.heads(name):
+            raise bindings.no_target(heads)
+        return _outside(name, "target") or self._unknown(name, [*self.targets])
+
+    def heads(self, name: str) -> ModelSpec | None:
+        """The draft heads of this name, hub id or folder; None where it means a target, another drafter, or nothing."""
+        if _by_name(self.targets, name) or self._by_id(name):
+            return None
+        try:
+            found = self.drafter(name)
+        except EngineError:
+            return None
+        return found if found.kind == "heads" else None
 
     def drafter(self, name: str) -> ModelSpec:
         """The drafter of this name; also none, ngram, auto, and any target."""

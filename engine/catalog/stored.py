@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from engine import places
-from engine.catalog import disk, headers, mirror, needed
+from engine.catalog import bindings, disk, headers, mirror, needed
 from engine.catalog.specs import ModelSpec
 from engine.errors import EngineError
 
@@ -47,6 +47,14 @@ def where(spec: ModelSpec) -> Path:
         raise EngineError(f"There is nothing at {spec.path}.", "Check the path.", kind="missing_weights")
     if path is None:
         raise EngineError(f"{spec.name} is not on this machine.", f"Run: specchat pull {spec.name}", kind="missing_weights")
+    return path
+
+
+def target(spec: ModelSpec) -> Path:
+    """The place of a model to chat with. EngineError where it is not here, and where a download turned out to be draft heads."""
+    path = where(spec)
+    if needed.is_heads(path):
+        raise bindings.no_target(spec)
     return path
 
 

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from app.choose import choose
+from app.choose import chat_options, choose, heads_as_drafter
 from app.cli import invoke
 from app.models import entry, table
 from app.options import Options
+from app.state import State, save_state
 from engine.catalog import catalog
 from engine.errors import EngineError
 
@@ -33,6 +34,38 @@ def test_another_target(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
         said = capsys.readouterr().err
         assert "hydra-vicuna-7b was trained with vicuna-7b-v1.3" in said
         assert "pulling" not in said
+
+
+def test_heads_as_the_target_are_the_drafter_beside_their_own() -> None:
+    """`-t HEADS` where the remembered target is theirs, by name and by hub id; beside another one, or another drafter, an error."""
+    models = catalog.builtin()
+    save_state(State("vicuna-7b-v1.3"))
+    for name in ("hydra-vicuna-7b", "ankner/hydra-vicuna-7b-v1.3"):
+        choice = choose(heads_as_drafter(Options(target=name), models), models)
+        assert (choice.target.name, choice.drafter.name, choice.named) == ("vicuna-7b-v1.3", "hydra-vicuna-7b", False)
+    assert chat_options(Options(target="hydra-vicuna-7b")).drafter.name == "hydra-vicuna-7b"
+    plain = Options(target="qwen3-8b")
+    assert heads_as_drafter(plain, models) is plain
+    for options in (Options(target="hydra-vicuna-13b"), Options(target="hydra-vicuna-7b", drafter="ngram")):
+        with pytest.raises(EngineError, match="are draft heads for vicuna-"):
+            heads_as_drafter(options, models)
+
+
+def test_heads_as_the_target_of_a_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Beside another target nothing is downloaded; the hint is the command that was meant. A folder of heads names itself."""
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO()))
+    save_state(State("qwen3-8b"))
+    for command in (["run", "Hello", "-t", "hydra-vicuna-7b"], ["bench", "-t", "hydra-vicuna-7b"]):
+        assert invoke(command) == 1
+        said = capsys.readouterr().err
+        assert "hydra-vicuna-7b are draft heads for vicuna-7b-v1.3, not a model to chat with." in said
+        assert "-t vicuna-7b-v1.3 -d hydra-vicuna-7b" in said
+        assert "pulling" not in said
+    folder = tmp_path / "some-heads"
+    folder.mkdir()
+    (folder / "medusa_lm_head.pt").write_bytes(b"")
+    assert invoke(["run", "Hello", "-t", str(folder)]) == 1
+    assert "some-heads are draft heads, not a model to chat with." in capsys.readouterr().err
 
 
 def test_the_list_says_what_suits_what() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,7 @@ from app.commands import BY_NAME, COMMANDS
 from app.screens.help import HelpScreen
 from engine.catalog.specs import AUTO, NGRAM, NONE
 from engine.protocol import Load, SwapDrafter
-from tests.app.tui_world import SHORT, SMALL, TINY, World, ask, held, sees, started, wait_for
+from tests.app.tui_world import BIG, SHORT, SMALL, TINY, World, ask, held, sees, started, wait_for
 
 
 async def say(world: World, pilot, text: str) -> None:  # type: ignore[no-untyped-def]
@@ -118,6 +119,25 @@ async def test_model_loads() -> None:
         last = world.client.sent[-1]
         assert isinstance(last, Load)
         assert (last.target, last.drafter) == (TINY, NGRAM)
+
+
+async def test_model_with_draft_heads() -> None:
+    """Beside their own target they become the drafter; beside another one it is said what they are."""
+    world = World()
+    other = replace(BIG, name="other")
+    async with world.app.run_test(size=(100, 30), notifications=True) as pilot:
+        await started(world, pilot)
+        await say(world, pilot, "/model heads-for-other")
+        await sees(world, pilot, "heads-for-other are draft heads for other, not a model to chat with.", "-t other -d heads-for-other")
+        assert len(world.client.sent) == 1
+        world.screen.loaded.target = other
+        world.machine.disk.add("heads-for-other")
+        await say(world, pilot, "/model heads-for-other")
+        await wait_for(pilot, lambda: len(world.client.sent) == 2)
+        swap = world.client.sent[-1]
+        assert isinstance(swap, SwapDrafter)
+        assert (swap.drafter.name, swap.drafter.kind) == ("heads-for-other", "heads")
+        assert world.screen.loaded.target is other
 
 
 async def test_engine_commands_wait_for_the_reply() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.catalog import stored
 from engine.catalog.bindings import blocked, require
 from engine.catalog.catalog import Catalog, builtin
 from engine.catalog.specs import NGRAM, ModelSpec
@@ -84,6 +85,19 @@ def test_a_folder_of_heads_is_known_by_its_files(known: Catalog, tmp_path: Path)
     assert known.drafter(str(tmp_path)).kind == "heads"
     (tmp_path / "tokenizer.json").write_text("{}")
     assert known.drafter(str(tmp_path)).kind == "model"
+
+
+def test_a_download_that_turned_out_to_be_heads(known: Catalog, tmp_path: Path) -> None:
+    """A hub id is taken as a target as long as its files are not here; the load looks again."""
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "medusa_lm_head.pt").write_bytes(b"")
+    assert known.target("some/heads").kind == "model"
+    assert known.heads("some/heads") is known.heads("qwen3-8b") is known.heads("ngram") is known.heads("nothing") is None
+    with pytest.raises(EngineError, match="x are draft heads, not a model to chat with") as caught:
+        stored.target(ModelSpec("x", path=tmp_path))
+    assert caught.value.kind == "wrong_target"
+    (tmp_path / "medusa_lm_head.pt").unlink()
+    assert stored.target(ModelSpec("x", path=tmp_path)) == tmp_path
 
 
 def test_vicuna_has_its_own_words(known: Catalog) -> None:
