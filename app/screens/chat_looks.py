@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from app import doctor
 from app.commands import COMMANDS, key_label, keys_of
 from app.screens.chat_races import ChatRaces
 from app.screens.text import TextScreen
@@ -79,7 +78,7 @@ class ChatLooks(ChatRaces):
         if self.chat.dropped:
             were = "message is" if self.chat.dropped == 1 else "messages are"
             lines.append(f"The {self.chat.dropped} oldest {were} no longer sent: there was no room.")
-        await self.panel(Panel("Context", "\n".join(lines), "/prompt shows the text itself.", kind="list"))
+        await self.panel(Panel("Context", "\n".join(lines), "/prompt shows the text itself.", kind="list"), asked=True)
 
     def do_log(self, argument: str) -> None:
         """The end of the log file."""
@@ -95,6 +94,8 @@ class ChatLooks(ChatRaces):
 
     async def do_doctor(self, argument: str) -> None:
         """What `specchat doctor` says."""
+        from app import doctor  # when it is asked for: the first frame does not wait for it
+
         screen = TextScreen("This machine")
         self.app.push_screen(screen)
         screen.fill(doctor.words(await asyncio.to_thread(doctor.examine)))

@@ -6,24 +6,24 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 from textual.content import Content
 
-from app.beside import others
-from app.compare import MOST, whole_steps
 from app.ground import Ground
 from app.prompts import SETS
-from app.screens.bench import BenchScreen
 from app.screens.chat_config import ChatConfig
-from app.screens.compare import CompareScreen
-from app.screens.compare_view import Winner
-from app.screens.results import ResultsScreen
 from app.terminal import one_line
 from app.tree import Turn, Version
 from app.widgets.prompt import PLACEHOLDER
 from app.widgets.reply import Reply
 from engine.catalog.specs import NGRAM, ModelSpec
 from engine.protocol import Done, Generate, Message
+
+if TYPE_CHECKING:  # imported when they are opened: the first frame does not wait for them
+    from app.screens.bench import BenchScreen
+    from app.screens.compare import CompareScreen
+    from app.screens.compare_view import Winner
 
 PROMPT = "Write a Python function that returns the n-th Fibonacci number, with a docstring and a test."
 
@@ -55,6 +55,10 @@ class ChatRaces(ChatConfig):
 
     async def do_compare(self, argument: str) -> None:
         """F5: race drafters; `argument` names them."""
+        from app.compare import MOST
+        from app.screens.bench import BenchScreen
+        from app.screens.compare import CompareScreen
+
         ground = self.ground()
         screen = CompareScreen(ground, self._named(argument.split()) or ground.drafters[:MOST])
         async with self._lent(screen) as borrowed:
@@ -70,6 +74,8 @@ class ChatRaces(ChatConfig):
 
     async def do_bench(self, argument: str) -> None:
         """F6: `argument` names a set and drafters."""
+        from app.screens.bench import BenchScreen
+
         words = argument.split()
         sets = [word for word in words if word in SETS]
         screen = BenchScreen(self.ground(), self._named([word for word in words if word not in SETS]), sets)
@@ -77,6 +83,8 @@ class ChatRaces(ChatConfig):
             await self.app.push_screen_wait(screen)
 
     def do_results(self, argument: str) -> None:
+        from app.screens.results import ResultsScreen
+
         self.app.push_screen(ResultsScreen())
 
     def _named(self, names: list[str]) -> tuple[ModelSpec, ...]:
@@ -85,6 +93,8 @@ class ChatRaces(ChatConfig):
 
     def ground(self) -> Ground:
         """What a measurement starts from now."""
+        from app.beside import others
+
         loaded, options, target, ready = self.loaded, self.options, self.loaded.target, self.loaded.ready
         assert target is not None
         assert ready is not None
@@ -133,6 +143,8 @@ class ChatRaces(ChatConfig):
 
     async def adopt(self, winner: Winner) -> None:
         """The reply of a lane becomes an answer of the chat: another version where the question is the last one."""
+        from app.compare import whole_steps
+
         run, ready = winner.run, self.loaded.ready
         if run is None or ready is None:
             return
