@@ -127,11 +127,21 @@ class ChatScreen(ChatCommands):
             self._show_below()
             took_s = time.monotonic() - start_s
             self.longest_s = max(self.longest_s, took_s)
-            rest_s = min(SLOWEST_S, max(self._period_s(), 4 * took_s))
+            rest_s = min(SLOWEST_S, max(self.period_s, 4 * took_s))
 
-    def _period_s(self) -> float:
+    @property
+    def period_s(self) -> float:
+        """Seconds between two drawings, at least. Where another screen lies over it, nobody sees them."""
+        if not self.situation.generating:
+            return PERIOD_S
+        if not self.is_current:
+            return SLOWEST_S
         ready = self.loaded.ready
-        return PERIOD_CPU_S if ready is not None and ready.device == "cpu" and self.situation.generating else PERIOD_S
+        return PERIOD_CPU_S if ready is not None and ready.device == "cpu" else PERIOD_S
+
+    def on_screen_resume(self) -> None:
+        """What came meanwhile is drawn at once."""
+        self.wake()
 
     def _dead(self) -> list[Event]:
         """A failure in place of the answer that a dead engine will not give."""
@@ -155,7 +165,7 @@ class ChatScreen(ChatCommands):
             run = []
             if isinstance(event, Failed) and self.looking and not self.loaded.loading:
                 self.look_failed()
-                await self.trouble(EngineError(event.message, event.hint, kind=event.kind))
+                await self.trouble(EngineError(event.message, event.hint, kind=event.kind), asked=False)
             elif isinstance(event, (Ready, Failed)):
                 await self.load_answered(event)
                 if not self.loaded.loading_target:

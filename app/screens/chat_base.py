@@ -6,7 +6,6 @@ import time
 
 from textual.content import Content
 from textual.screen import Screen
-from textual.widget import Widget
 from textual.widgets import Static
 
 from app.chat import Chat, ChatOptions
@@ -115,17 +114,12 @@ class ChatBase(Screen[None]):
         """A quiet line in the transcript."""
         await self.transcript.add(Note(text))
 
-    async def panel(self, panel: Panel) -> None:
-        """A box in the transcript; one that asks gets the focus."""
-        await self.show(panel)
+    async def panel(self, panel: Panel, *, asked: bool = False) -> None:
+        """A box in the transcript. One that asks gets the focus, so it is gone to: keys are never answered by what is out of sight."""
+        await self.transcript.show(panel, go=asked or bool(panel.choices))
         if panel.choices:
             panel.focus()
 
-    async def show(self, widget: Widget) -> None:
-        """Put at the end of the transcript and go there."""
-        await self.transcript.add(widget)
-        self.transcript.follow()
-
-    async def trouble(self, error: EngineError) -> None:
-        """An error of ours as a panel."""
-        await self.panel(Panel(error.message, "", error.hint, kind="error"))
+    async def trouble(self, error: EngineError, *, asked: bool = True) -> None:
+        """An error of ours as a panel; mostly the person has just asked for what fails."""
+        await self.panel(Panel(error.message, "", error.hint, kind="error"), asked=asked)

@@ -140,7 +140,7 @@ class ChatSettings(ChatFiles):
         rows = [f"{name}\n  {_about(text)}" for name, text in saved.items()]
         text = "\n".join(rows) or "There is none yet."
         hint = "/preset use NAME takes one; /preset save NAME keeps the settings of this chat."
-        await self.panel(Panel("Presets", text, hint, kind="list"))
+        await self.panel(Panel("Presets", text, hint, kind="list"), asked=True)
 
 
 def _about(text: str) -> str:

@@ -26,6 +26,7 @@ class Stretch(VerticalScroll):
         self._moving = False  # more is being fetched
         self.unfolded = False  # thoughts of messages that come are shown
         self.current: UserMessage | Reply | None = None  # where the cursor is
+        self._later: list[Widget] = []  # notes that belong behind the last turn, while that is not on the screen
 
     def follow(self) -> None:
         """Go to the end and stay there."""
@@ -44,7 +45,8 @@ class Stretch(VerticalScroll):
     async def open(self, turns: list[Turn], around: Turn | None = None) -> None:
         """Show a conversation, at its end or around one turn."""
         self.current = None
-        self._turns = turns
+        if turns is not self._turns:
+            self._turns, self._later = turns, []
         self._moving = True
         end = min(len(turns), turns.index(around) + OPENED // 2) if around is not None else len(turns)
         self._first, size = end, 0
@@ -54,6 +56,7 @@ class Stretch(VerticalScroll):
         with self.app.batch_update():
             await self._messages.remove_children()
             await self._messages.mount(*self._made(turns[self._first : end]))
+            await self._bring_later()
         if around is None:
             self.follow()
         else:
@@ -122,10 +125,16 @@ class Stretch(VerticalScroll):
                     extra = shown[: max(0, len(self.exchanges) - MOST)]
                     await self._trim(extra)
                     self._first += len(extra)
+                    await self._bring_later()
             self.call_after_refresh(self._settle, mark, before)
         except BaseException:
             self._moving = False
             raise
+
+    async def _bring_later(self) -> None:
+        if self._later and self._last >= len(self._turns):
+            later, self._later = self._later, []
+            await self._messages.mount(*later)
 
     async def _trim(self, exchanges: list[Exchange]) -> None:
         """Take turns off the screen, with the notes behind each; never one that is being answered."""

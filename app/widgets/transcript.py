@@ -75,12 +75,22 @@ class Transcript(Stretch):
                 self.scroll_to(y=y, animate=False, immediate=True)
 
     async def add(self, widget: Widget) -> None:
-        """A note or a panel, at the end."""
-        await self._messages.mount(widget)
+        """A note or a panel, at the end; while the end is not on the screen, it waits for it."""
+        self._later.append(widget)
+        await self._bring_later()
+
+    async def show(self, widget: Widget, *, go: bool) -> None:
+        """The same, and go there: always, or only where the view is at the end already, since a reader who has scrolled up stays."""
+        there = not self.below and self._last >= len(self._turns)
+        if go:
+            await self.to_end()
+        await self.add(widget)
+        if go or there:
+            self.scroll_end(animate=False)  # not `follow`: a reply that grows is followed from here on only in the mode end
 
     async def clear(self) -> None:
         """Remove everything."""
-        self._turns, self._first, self.current = [], 0, None
+        self._turns, self._first, self.current, self._later = [], 0, None, []
         await self._messages.remove_children()
         self.follow()
 

@@ -193,3 +193,22 @@ def test_a_chat_of_500_messages_is_read_quickly(long_chat: Path) -> None:
     assert time.thread_time() - start_s < 1.0
     assert len(chat.turns) == TURNS
     assert all(turn.answer is not None and turn.answer._steps is None for turn in chat.turns)
+
+
+async def test_a_note_waits_for_the_end_of_the_chat(long_chat: Path) -> None:
+    """While only early turns are on the screen: it stands behind the last one, when that comes."""
+    app = world(long_chat)
+    async with app.app.run_test(size=(100, 30)) as pilot:
+        await opened(app, pilot)
+        view = app.screen.transcript
+        await pilot.press("tab", "g")
+        await wait_for(pilot, lambda: app.asked[0] == "Question 0?")
+        await settled(pilot)
+        place = view.scroll_y
+        await app.screen.note("A quiet line.")
+        await settled(pilot)
+        assert view.scroll_y == place
+        assert app.notes == []
+        await pilot.press("ctrl+end")
+        await sees(app, pilot, "A quiet line.")
+        assert app.asked[-1] == f"Question {TURNS - 1}?"
