@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
+from app.foot import foot, slower, summary
 from app.screens.chat_loads import LoadFlow
 from app.screens.failures import reply_panel
 from app.tree import Turn, Version, behind, with_tail
@@ -12,11 +14,14 @@ from app.widgets.exchange import Exchange, show_numbers
 from app.widgets.reply import Reply
 from engine.catalog.specs import NONE
 from engine.protocol import Done, Failed, Generate, Prefill, Segment, Step
-from engine.words import counted
 
 
 class ReplyFlow(LoadFlow):
     """One reply at a time."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._slow: set[tuple[str, int | None]] = set()  # drafters and fixed draft lengths that were said to be slower than plain
 
     asked: Exchange | None = None  # the turn that is answered, or waits for the model
     reply: Reply | None = None  # the reply under way
@@ -26,6 +31,7 @@ class ReplyFlow(LoadFlow):
     steps: list[Step]  # and its steps
     begun: Version | None = None  # the answer that it continues
     opening = False  # a question is on its way to the engine
+    _foot = staticmethod(foot)  # a reply that won a race ends in the same way
 
     async def send(self, text: str) -> None:
         """A question for the model; waits for the model where it is still loading."""
@@ -190,18 +196,19 @@ class ReplyFlow(LoadFlow):
         """The reply has ended; what was stopped is kept."""
         assert self.reply is not None
         assert self.chat.version is not None
+        assert self.chat.pending is not None
         assert self.loaded.ready is not None
         self.meter.done(event)
         reply, self.reply = self.reply, None
-        version, text = self.chat.version, self.whole(event, self.begun).text
+        version, text, k = self.chat.version, self.whole(event, self.begun).text, self.chat.pending.k
         if not self.chat.finished(event, tuple(self.steps), self.loaded.ready.target):
             await self._withdraw(reply)
             self.toast("Stopped before the first word.")
             return
         reply.record.finish(event)
         reply.version = version
-        version.numbers = self._numbers(event)
-        await reply.finish(text, self._foot(event, len(version.done.token_ids)))
+        version.numbers = summary(self.meter.numbers(), event.seed)
+        await reply.finish(text, foot(event, len(version.done.token_ids)))
         show_numbers(reply, version)
         if reply.thoughts.late:
             self.thinkers.add(version.model)
@@ -210,6 +217,7 @@ class ReplyFlow(LoadFlow):
         self.before = self.begun = None
         self.keep(version)
         await self.transcript.cheapen()
+        await self._judge(event, k)
 
     async def _withdraw(self, reply: Reply) -> None:
         """The reply under way is nothing: what was there before is there again."""
@@ -279,22 +287,9 @@ class ReplyFlow(LoadFlow):
     held_text = ""
     held_instead: Turn | None = None
 
-    def _foot(self, event: Done, tokens: int) -> str:
-        parts = []
-        if event.trimmed:
-            what = "The oldest message is" if event.trimmed == 1 else f"The {event.trimmed} oldest messages are"
-            parts.append(f"{what} no longer sent to the model: the context was too short.")
-        if event.finish_reason == "length":
-            parts.append(f"Ended after {counted(tokens, 'token')}, the limit that was set. /continue goes on.")
-        elif event.finish_reason == "context":
-            parts.append("Ended because the context is full. ^N starts a new chat.")
-        elif event.finish_reason == "cancelled":
-            parts.append(f"Stopped by you after {counted(tokens, 'token')}. Kept. ^R answers again, /continue goes on.")
-        return " ".join(parts)
-
-    def _numbers(self, event: Done) -> str:
-        now = self.meter.numbers()
-        parts = [f"{now.average:.0f} tok/s"] if now.average else []
-        parts += [f"τ {now.tau:.1f}"] if now.tau else []
-        parts += [f"{now.speedup:.1f}x{'' if now.measured else ' est'}"] if now.speedup else []
-        return " · ".join([*parts, f"seed {event.seed}"])
+    async def _judge(self, event: Done, k: int | None) -> None:
+        """Say that a fixed draft length makes it slower, once for each drafter and length."""
+        text = slower(self.meter.numbers(), event, k)
+        if text and (event.drafter, k) not in self._slow:
+            self._slow.add((event.drafter, k))
+            await self.note(text)
