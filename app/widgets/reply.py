@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Iterable
 
 from markdown_it import MarkdownIt
-from rich.markdown import Markdown as RichMarkdown
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
@@ -27,6 +26,7 @@ from app.terminal import for_terminal
 from app.thoughts import Thoughts, split_version
 from app.tree import Version
 from app.widgets import reading
+from app.widgets.drawn import Drawn
 from app.widgets.messages import Title
 from app.widgets.thinking import Thinking
 from app.widgets.token_view import TokenText
@@ -42,14 +42,6 @@ PAINT_BLOCKS, PAINT_CHARACTERS = 16, 4_000  # drawn at a time
 def parser() -> MarkdownIt:
     """As Textual's own, but HTML is text: it would vanish from the screen otherwise."""
     return MarkdownIt("gfm-like", {"html": False})
-
-
-class Drawn(Static):
-    """Markdown as one cheap widget."""
-
-    def __init__(self, source: str) -> None:
-        super().__init__(RichMarkdown(source, hyperlinks=False), classes="frozen")
-        self.source = source
 
 
 class Reply(Vertical):
