@@ -155,6 +155,7 @@ class Ready:
     notes: tuple[str, ...] = ()  # warnings, one sentence each
     load_s: float = 0.0
     import_s: float = 0.0
+    opens_thoughts: bool = False  # the chat template itself begins a reply inside thoughts, so that it has an end tag alone
 
 
 @dataclass(frozen=True, slots=True)

@@ -243,6 +243,7 @@ class Engine:
             notes=notes,
             load_s=load_s,
             import_s=IMPORT_S,
+            opens_thoughts=opened.tokenizer.opens_thoughts,
         )
 
     def _memory(self, session: Session) -> Memory:

@@ -107,7 +107,8 @@ class ReplyFlow(LoadFlow):
             assert self.asked is not None
             self.transcript.answers(self.asked, [*self.chat.before(turn), turn])
         self.before = self.asked.reply
-        self.reply = Reply(target, opened=target in self.thinkers and self.begun is None, unfolded=self.chat.think == "show")
+        opens = target in self.thinkers or (self.loaded.ready.opens_thoughts and request.think is not False)
+        self.reply = Reply(target, opened=opens and self.begun is None, unfolded=self.chat.think == "show")
         if self.begun is not None:
             self.reply.begin(self.begun)
         await self.asked.put(self.reply)

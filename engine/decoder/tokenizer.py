@@ -21,6 +21,7 @@ NO_TEMPLATE = "This model has no chat template, so plain role labels are used; i
 DEFAULTS = Sampling(temperature=0.7, top_p=0.95, top_k=0, min_p=0.0, repeat_penalty=1.0)
 _LABELS = {"system": "System", "user": "User", "assistant": "Assistant"}
 _MARK = "specchat-was-here"
+_THOUGHT = "</think>"
 # what GGUF files, which name one ending only, call the others
 _ENDINGS = ("<|endoftext|>", "<|im_end|>", "<|end_of_text|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>", "<eos>", "</s>")
 # GGUF pre-tokenizer names whose rule is GPT-2's with every digit alone, which transformers' reader leaves out
@@ -29,13 +30,14 @@ _DIGITS_ALONE = ("smollm", "starcoder", "refact", "command-r")
 
 @dataclass(slots=True)
 class Tokenizer:
-    """See the module. `stop` are strings that end a reply where no token does."""
+    """See the module. `stop` are strings that end a reply where no token does; `opens_thoughts`: the template begins it inside thoughts."""
 
     hf: Any
     name: str
     eos_ids: frozenset[int] = frozenset()
     stop: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    opens_thoughts: bool = False
     _table: dict[int, str] | None = field(default=None, repr=False)
 
     @property
@@ -138,6 +140,7 @@ def load_tokenizer(path: Path, spec_template: str | None = None) -> Tokenizer:
         tokenizer.stop, tokenizer.notes = PLAIN_STOP, (NO_TEMPLATE,)
     elif (end := _end_of_turn(tokenizer)) is not None:
         tokenizer.eos_ids |= {end}
+    tokenizer.opens_thoughts = _opens_thoughts(tokenizer)
     return tokenizer
 
 
@@ -196,6 +199,17 @@ def _end_of_turn(tokenizer: Tokenizer) -> int | None:
     first = tokenizer.hf(tail.lstrip(), add_special_tokens=False)["input_ids"][0]
     added = tokenizer.hf.added_tokens_decoder
     return first if first in added and added[first].special else None
+
+
+def _opens_thoughts(tokenizer: Tokenizer) -> bool:
+    """Whether the template ends with an open thought, as those of DeepSeek-R1 and QwQ do. Only where one token ends it: a tag in
+    several pieces may as well be quoted."""
+    if not tokenizer.has_template or len(tokenizer.hf(_THOUGHT, add_special_tokens=False)["input_ids"]) != 1:
+        return False
+    try:
+        return tokenizer.text([Message("user", "x")]).rstrip().endswith("<think>")
+    except EngineError:  # said where a person asks something
+        return False
 
 
 def sampling_defaults(path: Path) -> Sampling:

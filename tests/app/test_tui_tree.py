@@ -10,7 +10,7 @@ from app.widgets.messages import UserMessage
 from app.widgets.reply import Reply
 from engine.catalog.specs import NGRAM
 from tests.app.test_tui_commands import say
-from tests.app.tui_world import BIG, SHORT, World, ask, held, scripted, sees, started, wait_for
+from tests.app.tui_world import BIG, SHORT, World, ask, held, sees, started, wait_for
 
 CODE = "Two blocks:\n\n```py\nprint(1)  # " + "long " * 40 + "\n```\n\n- and\n\n  ```sh\n  ls\n  ```\n"
 
@@ -257,26 +257,6 @@ async def test_thoughts_are_folded_and_open() -> None:
         await wait_for(pilot, lambda: world.shown().count("I wonder [bold]") == 2)
         await say(world, pilot, "/copy")
         await wait_for(pilot, lambda: world.app.clipboard == text)
-
-
-async def test_thoughts_that_the_template_opened() -> None:
-    """Only the end tag is in the reply: what stood before it is folded once it comes, and from the start in the next reply."""
-    text = "I wonder.\n\nStill.\n </think> The answer."
-    second = held(text, 2, kept=(0,))
-    world = World(scripted(text, kept=(0,)), second)
-    async with world.app.run_test(size=(80, 30)) as pilot:
-        await started(world, pilot)
-        await ask(world, pilot, "why?")
-        await wait_for(pilot, lambda: "▸ thoughts (" in world.shown())
-        await sees(world, pilot, "The answer.")
-        assert "I wonder" not in world.shown()
-        world.screen.prompt.put("again?")
-        await pilot.press("enter")
-        await sees(world, pilot, "▸ thinking (")
-        assert "I wonder" not in world.shown()
-        second.go()
-        await wait_for(pilot, lambda: world.rests)
-        assert [reply.exact for reply in world.replies] == [text, text]
 
 
 async def test_what_the_cursor_may_stand_on_is_what_is_shown() -> None:

@@ -40,7 +40,7 @@ from engine.protocol import (
     Unloaded,
 )
 from tests.patience import PATIENCE_S, Patience
-from tests.tiny_disk import spec_of, tiny_model
+from tests.tiny_disk import TEMPLATE, spec_of, tiny_model
 
 CPU = LoadOptions(device="cpu", quant="fp32")
 
@@ -243,6 +243,21 @@ def test_a_stop_string_of_the_entry_ends_a_reply(face: Face, disk: dict[str, Mod
     done = face.ask(2)
     assert done.text == plain.text[: plain.text.index(letter)]
     assert done.finish_reason == "stop"
+
+
+def test_thoughts_that_the_template_opens_are_told_with_ready(face: Face, disk: dict[str, ModelSpec], tmp_path: Path) -> None:
+    """Also after another drafter, and not where the template leaves the first tag to the model."""
+    from transformers import PreTrainedTokenizerFast
+
+    folder = tiny_model(tmp_path / "thinker", 4, vocab_size=320)
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+    tokenizer.add_tokens(["<think>", "</think>"])
+    tokenizer.chat_template = TEMPLATE.replace("<|assistant|>{%", "<|assistant|><think>{%")
+    tokenizer.save_pretrained(folder)
+    assert face.load(spec_of(folder)).opens_thoughts
+    face.send(SwapDrafter(NGRAM))
+    assert face.ready().opens_thoughts
+    assert not face.load(disk["target"]).opens_thoughts
 
 
 def test_the_machine_is_measured_for_a_drafter_also_when_it_comes_later(face: Face, disk: dict[str, ModelSpec]) -> None:

@@ -99,6 +99,18 @@ def test_a_broken_template_is_an_error_with_a_way_out(tmp_path: Path, template: 
     assert load_tokenizer(folder, CHAT).decode(load_tokenizer(folder, CHAT).render(ASK)).endswith("<turn>assistant\n")
 
 
+def test_a_template_that_opens_the_thoughts(tmp_path: Path) -> None:
+    """As those of DeepSeek-R1 and QwQ do: read off the prompt. Not where the tag is closed again, is no token, or there is no template."""
+    thinking = CHAT.replace("assistant\n{%", "assistant\n<think>\n{%")
+    one: dict[str, Any] = {"additional_special_tokens": ["<think>", "</think>"]}
+    assert load_tokenizer(_folder(tmp_path / "a", template=thinking, **one)).opens_thoughts
+    closed = thinking.replace("<think>\n", "<think>\n\n</think>\n")
+    assert not load_tokenizer(_folder(tmp_path / "b", template=closed, **one)).opens_thoughts
+    assert not load_tokenizer(_folder(tmp_path / "c", **one)).opens_thoughts
+    assert not load_tokenizer(_folder(tmp_path / "d", template=thinking)).opens_thoughts
+    assert not load_tokenizer(_folder(tmp_path / "e", template=None, **one)).opens_thoughts
+
+
 def test_no_template_means_plain_labels_and_a_note(tmp_path: Path) -> None:
     tokenizer = load_tokenizer(_folder(tmp_path / "m", template=None))
     assert not tokenizer.has_template
