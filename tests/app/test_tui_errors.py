@@ -114,6 +114,21 @@ async def test_a_load_without_memory_offers_ways_out() -> None:
             assert (last.target, last.drafter, last.options.context) == (BIG, drafter, context)
 
 
+async def test_who_holds_the_memory_is_said() -> None:
+    """The engine's sentence about other programs stands on the panel of a failed load, and of a failed reply."""
+    others = "Other programs hold memory: browser 3.0 GB."
+    full = replace(NO_MEMORY, detail=others)
+    world = World(trace=Trace(load=((0.0, full),)), options=ChatOptions(target=BIG, drafter=SMALL))
+    async with world.app.run_test(size=(80, 30)) as pilot:
+        await sees(world, pilot, "Not enough memory to load small.", others, "It needs about 3.3 GB", "Load it without a drafter")
+        assert others in world.panels[0].plain
+    world = World(((0.0, full),))
+    async with world.app.run_test(size=(80, 30)) as pilot:
+        await started(world, pilot)
+        await ask(world, pilot, "why?")
+        await sees(world, pilot, others, "Go on without a drafter")
+
+
 async def test_a_failed_swap_keeps_target_and_chat() -> None:
     """The panel offers the look-up; the reply under way is not touched."""
     vocabulary = Failed("small has another vocabulary.", "It differs at id 5; the bridge is needed.", "vocabulary")
