@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from app.meter import Numbers
+from app.tree import Version
 from engine.protocol import Done
 from engine.words import counted
 
 SLOWER = 0.97  # of plain speed: nearer to it, a clock on a busy machine cannot tell
+LONG_TOKENS = 256  # nobody waits for fewer to be read again
 FAIR_TOKENS = 16  # a shorter reply says little about a drafter
 
 
@@ -25,12 +27,21 @@ def foot(done: Done, tokens: int) -> str:
     return " ".join(parts)
 
 
-def summary(now: Numbers, seed: int) -> str:
-    """The numbers beside its title."""
+def read_again(done: Done, version: Version) -> int:
+    """Tokens that had been read for the answer before this one and were read once more: another model, a lost cache, a program that
+    began anew."""
+    before = version.turn.parent if version.turn is not None else None
+    return max(0, min(before.done.prompt_tokens, done.prompt_tokens) - done.reused_tokens) if before is not None else 0
+
+
+def summary(now: Numbers, done: Done, again: int = 0) -> str:
+    """The numbers beside its title; `again`: tokens that were read before."""
     parts = [f"{now.average:.0f} tok/s"] if now.average else []
     parts += [f"τ {now.tau:.1f}"] if now.tau else []
     parts += [f"{now.speedup:.1f}x{'' if now.measured else ' est'}"] if now.speedup else []
-    return " · ".join([*parts, f"seed {seed}"])
+    if again >= LONG_TOKENS:
+        parts.append(f"re-read {counted(again, 'token')}")
+    return " · ".join([*parts, f"seed {done.seed}"])
 
 
 def slower(now: Numbers, done: Done, k: int | None) -> str:

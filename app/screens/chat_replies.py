@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from app.foot import foot, slower, summary
+from app.foot import foot, read_again, slower, summary
 from app.screens.chat_loads import LoadFlow
 from app.screens.failures import reply_panel
 from app.tree import Turn, Version, behind, with_tail
@@ -208,7 +208,7 @@ class ReplyFlow(LoadFlow):
             return
         reply.record.finish(event)
         reply.version = version
-        version.numbers = summary(self.meter.numbers(), event.seed)
+        version.numbers = summary(self.meter.numbers(), event, read_again(event, version))
         await reply.finish(text, foot(event, len(version.done.token_ids)))
         show_numbers(reply, version)
         if reply.thoughts.late:

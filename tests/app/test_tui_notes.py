@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from engine.replay import READY, Trace
-from tests.app.tui_world import SHORT, World, ask, scripted, started, wait_for
+from tests.app.tui_world import SHORT, World, ask, scripted, sees, started, wait_for
 
 
 async def test_a_note_about_a_pair_is_said_once_however_often_it_is_swapped() -> None:
@@ -52,3 +52,20 @@ async def test_a_fixed_length_that_pays_is_no_matter() -> None:
         world.screen.chat.k = 4
         await ask(world, pilot, "why?")
         assert not any("slower" in note for note in world.notes)
+
+
+async def test_what_had_to_be_read_again_is_said() -> None:
+    """After a reply whose prompt of 2,000 tokens is in the cache, and then is not; a new chat has read nothing before."""
+    first = scripted(SHORT, prompt_tokens=2000)
+    kept, lost = scripted(SHORT, prompt_tokens=2100, reused=2000), scripted(SHORT, prompt_tokens=2200, reused=4)
+    world = World(first, kept, lost, scripted(SHORT, prompt_tokens=2000))
+    async with world.app.run_test(size=(100, 30)) as pilot:
+        await started(world, pilot)
+        for question in ("one", "two", "three"):
+            await ask(world, pilot, question)
+        said = [turn.answer.numbers if turn.answer is not None else "" for turn in world.screen.chat.turns]
+        assert ["re-read" in numbers for numbers in said] == [False, False, True]
+        await sees(world, pilot, "re-read 2,096 tokens · seed ")
+        await pilot.press("ctrl+n")
+        await ask(world, pilot, "four")
+        assert "re-read" not in world.shown()
