@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,10 +12,11 @@ import pytest
 
 from app.prompts import read
 from app.screens.bench import BenchScreen
+from app.screens.chat import PERIOD_CPU_S, PERIOD_S, SLOWEST_S
 from app.screens.compare import CompareScreen
 from engine.protocol import Event, Step
 from tests.app.race_world import WHY, opened, race_world, ran, take
-from tests.app.tui_world import World, ask, scripted, started, wait_for
+from tests.app.tui_world import World, ask, held, scripted, started, wait_for
 
 PROSE = "\n\n".join("a paragraph of some words that come quickly and are drawn at once " * 4 for _ in range(40))
 CODE = "```python\n" + "\n".join(f"total_{n} = measure(row[{n}])  # keep" for n in range(500)) + "\n```\n"
@@ -70,6 +72,47 @@ async def test_slow_drawing_makes_longer_rests(monkeypatch: pytest.MonkeyPatch) 
         gaps = sorted(b - a for a, b in pairwise(looked_s[2:9]))
         assert gaps[len(gaps) // 2] >= 0.06 + 4 * 0.06 - 0.02
         await wait_for(pilot, lambda: world.rests)
+
+
+async def test_a_covered_chat_draws_once_a_second_and_at_once_when_it_is_seen_again() -> None:
+    reply = held(PROSE, 3)
+    world = World(reply)
+    async with world.app.run_test(size=(80, 24)) as pilot:
+        await started(world, pilot)
+        assert world.screen.period_s == PERIOD_S
+        world.screen.prompt.put("go")
+        await pilot.press("enter")
+        await wait_for(pilot, lambda: world.replies and world.replies[0].exact)
+        assert world.screen.period_s == PERIOD_CPU_S  # the recorded model runs on the CPU
+        world.screen.loaded.ready = replace(world.screen.loaded.ready, device="cuda")
+        assert world.screen.period_s == PERIOD_S
+        await pilot.press("f2")
+        await wait_for(pilot, lambda: not world.screen.is_current)  # a window that covers only a part of it is another matter
+        assert world.screen.period_s == SLOWEST_S
+        await pilot.press("escape")
+        await wait_for(pilot, lambda: world.screen.is_current)
+        reply.go()
+        await wait_for(pilot, lambda: world.rests)
+        assert world.replies[0].exact == PROSE
+
+
+async def test_a_reply_is_drawn_no_more_often_than_it_should() -> None:
+    """Without pauses of the engine; a tenth of a second each for its first and last drawing."""
+    world = World(scripted(PROSE * 4, step_s=0.004), speed=1.0)
+    async with world.app.run_test(size=(80, 24)) as pilot:
+        await started(world, pilot)
+        drawn_s: list[float] = []
+        take = world.screen.take
+
+        async def seen(events: list[Event]) -> None:
+            if any(isinstance(event, Step) for event in events):
+                drawn_s.append(time.monotonic())
+            await take(events)
+
+        world.screen.take = seen  # type: ignore[method-assign]
+        await ask(world, pilot, "go")
+        assert len(drawn_s) > 3
+        assert len(drawn_s) <= (drawn_s[-1] - drawn_s[0]) / PERIOD_CPU_S + 3
 
 
 async def test_the_hidden_chat_does_not_look_for_events() -> None:
