@@ -15,6 +15,7 @@ from typing import Any
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
+from textual.screen import ModalScreen
 from textual.widgets import TextArea
 
 from app.commands import BY_NAME, Command, bindings, completions, parse
@@ -131,10 +132,10 @@ class ChatScreen(ChatCommands):
 
     @property
     def period_s(self) -> float:
-        """Seconds between two drawings, at least. Where another screen lies over it, nobody sees them."""
+        """Seconds between two drawings, at least. Below a screen that covers all of it nobody sees them."""
         if not self.situation.generating:
             return PERIOD_S
-        if not self.is_current:
+        if self.app.screen is not self and not isinstance(self.app.screen, ModalScreen):
             return SLOWEST_S
         ready = self.loaded.ready
         return PERIOD_CPU_S if ready is not None and ready.device == "cpu" else PERIOD_S

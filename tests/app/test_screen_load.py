@@ -86,11 +86,12 @@ async def test_a_covered_chat_draws_once_a_second_and_at_once_when_it_is_seen_ag
         assert world.screen.period_s == PERIOD_CPU_S  # the recorded model runs on the CPU
         world.screen.loaded.ready = replace(world.screen.loaded.ready, device="cuda")
         assert world.screen.period_s == PERIOD_S
-        await pilot.press("f2")
-        await wait_for(pilot, lambda: not world.screen.is_current)  # a window that covers only a part of it is another matter
-        assert world.screen.period_s == SLOWEST_S
-        await pilot.press("escape")
-        await wait_for(pilot, lambda: world.screen.is_current)
+        for key, period_s in (("f1", PERIOD_S), ("f2", SLOWEST_S)):  # a window over a part of it, and a whole screen
+            await pilot.press(key)
+            await wait_for(pilot, lambda: world.app.screen is not world.screen)
+            assert world.screen.period_s == period_s
+            await pilot.press("escape")
+            await wait_for(pilot, lambda: world.app.screen is world.screen)
         reply.go()
         await wait_for(pilot, lambda: world.rests)
         assert world.replies[0].exact == PROSE
@@ -98,7 +99,7 @@ async def test_a_covered_chat_draws_once_a_second_and_at_once_when_it_is_seen_ag
 
 async def test_a_reply_is_drawn_no_more_often_than_it_should() -> None:
     """Without pauses of the engine; a tenth of a second each for its first and last drawing."""
-    world = World(scripted(PROSE * 4, step_s=0.004), speed=1.0)
+    world = World(scripted(PROSE, step_s=0.004), speed=1.0)
     async with world.app.run_test(size=(80, 24)) as pilot:
         await started(world, pilot)
         drawn_s: list[float] = []
