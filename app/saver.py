@@ -45,6 +45,7 @@ class Saver:
         self.problem: EngineError | None = None
         self.saved_s = 0.0  # when something was written last, seconds since 1970; 0 = never
         self.numbers: dict[int, int] = {}  # chat key -> the number that people type
+        self.deleted: list[int] = []  # keys of chats that can be brought back, the last one deleted at the end
         self._opener, self._retry_s = opener, retry_s
         self._store: Store | None = None
         self._waiting: dict[int, _Waiting] = {}
@@ -62,6 +63,16 @@ class Saver:
             if self._store is None:
                 self._store = self._opener()
             return self._store
+
+    def delete(self, key: int) -> None:
+        """Take a chat out of the list. Waits for the database; raises EngineError."""
+        self.store.delete(key)
+        self.deleted.append(key)
+
+    def bring_back(self) -> None:
+        """Undo the last `delete`. Waits for the database; raises EngineError."""
+        self.store.undelete(self.deleted[-1])
+        self.deleted.pop()
 
     def put(
         self, key: int, chat: ChatRow | None, rows: Iterable[tuple[int, Row]] = (), gone: Sequence[int] = (), *, certain: bool = True

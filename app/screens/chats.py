@@ -48,7 +48,6 @@ class ChatsScreen(PlaceScreen[Wanted | None]):
         self._saver, self._current = saver, current
         self._text = text
         self._listed: list[Listed] = []
-        self._deleted: list[Listed] = []
         self._searches = 0
         self.filter = Input(text, placeholder="Search in titles and messages", compact=True)
         self.filter.cursor_blink = False
@@ -91,7 +90,8 @@ class ChatsScreen(PlaceScreen[Wanted | None]):
     def _show(self, problem: str = "") -> None:
         at = self.list.highlighted or 0
         self.list.set_options([Option(_row(chat, self._current, self.app.size.width - 2), str(chat.key)) for chat in self._listed])
-        self.list.display = bool(self._listed)
+        # An empty list that has the focus keeps it: in the filter, the key that brings a chat back would be a letter.
+        self.list.display = bool(self._listed) or self.focused_in(self.list)
         nothing = self.query_one("#none", Static)
         nothing.display = not self._listed
         empty = "No chat has this text." if self._text.strip() else "No chat is saved yet."
@@ -100,7 +100,7 @@ class ChatsScreen(PlaceScreen[Wanted | None]):
             self.list.highlighted = min(at, len(self._listed) - 1)
         count = len(self._listed)
         self.title_bar.show("Chats", f"{count:,} {'chat' if count == 1 else 'chats'}" + (" found" if self._text.strip() else ""))
-        self.show_keys(() if self._deleted else ("chats_undelete",))
+        self.show_keys(() if self._saver.deleted else ("chats_undelete",))
 
     @property
     def chosen(self) -> Listed | None:
@@ -150,22 +150,24 @@ class ChatsScreen(PlaceScreen[Wanted | None]):
         if chat.key == self._current:
             self.toast("This chat is open. ^N begins a new one; then it can be deleted.", "warning")
             return
-        self._deleted.append(chat)
-        await self._change(lambda: self._saver.store.delete(chat.key))
-        self.toast(f"Deleted: {chat.name}. u brings it back, until specchat ends.")
+        if await self._change(lambda: self._saver.delete(chat.key)):
+            self.toast(f"Deleted: {one_line(chat.name or chat.draft, 40)}. u brings it back, until specchat ends.")
 
     async def do_chats_undelete(self, argument: str) -> None:
-        if self._deleted:
-            chat = self._deleted.pop()
-            await self._change(lambda: self._saver.store.undelete(chat.key))
+        if self._saver.deleted:
+            await self._change(self._saver.bring_back)
 
-    async def _change(self, work: object) -> None:
+    async def _change(self, work: object) -> bool:
+        """Do this with the database and show the list anew; False where it failed, which is said."""
         assert callable(work)
         try:
             await asyncio.to_thread(work)
+            return True
         except EngineError as error:
             self.toast(f"{error.message} {error.hint}", "warning")
-        await self.look()
+            return False
+        finally:
+            await self.look()
 
     def do_chats_leave(self, argument: str) -> None:
         self.dismiss(None)

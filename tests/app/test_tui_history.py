@@ -17,6 +17,7 @@ from app.screens.chats import ChatsScreen, when
 from app.screens.name import NameScreen
 from app.store import Store
 from engine.catalog.specs import NGRAM
+from engine.errors import EngineError
 from engine.protocol import Sampling
 from tests.app.chats_made import keep, talk
 from tests.app.test_tui_commands import say
@@ -126,6 +127,50 @@ async def test_the_list_opens_searches_renames_and_deletes(tmp_path: Path) -> No
         await wait_for(pilot, lambda: app.app.screen is app.screen)
         await wait_for(pilot, lambda: app.screen.focused is app.screen.prompt)
     assert sorted(chat.name for chat in saved(tmp_path)) == ["about rivers", "about snow white"]
+
+
+async def test_who_deletes_a_chat_is_told_at_once_how_to_undo_it(tmp_path: Path) -> None:
+    """By a toast and in the key bar; also after the list was left, in the order of deleting, and when no chat is left."""
+    prepared(tmp_path, talk(("about rivers", "The Danube.")), talk(("about snow", "White.")))
+    app = world(tmp_path)
+    async with app.app.run_test(size=(100, 30), notifications=True) as pilot:
+        await started(app, pilot)
+        await pilot.press("ctrl+o")
+        await wait_for(pilot, lambda: "about snow" in app.shown())
+        assert "bring back" not in app.shown()
+        await pilot.press("down", "d")
+        await wait_for(pilot, lambda: "Deleted: about snow. u brings it back, until specchat ends." in app.toasts)
+        await sees(app, pilot, "1 chat", "Deleted: about snow.", "u bring back")
+        await pilot.press("escape")
+        await wait_for(pilot, lambda: app.app.screen is app.screen)
+        await pilot.press("ctrl+o")
+        await wait_for(pilot, lambda: "about rivers" in app.shown() and "u bring back" in app.shown())
+        await pilot.press("down", "d")
+        await sees(app, pilot, "0 chats", "No chat is saved yet.", "u bring back")
+        await pilot.press("u")
+        await sees(app, pilot, "1 chat", "about rivers")
+        await pilot.press("u")
+        await sees(app, pilot, "2 chats", "about snow")
+        await wait_for(pilot, lambda: "bring back" not in app.shown())
+    assert len(saved(tmp_path)) == 2
+
+
+async def test_a_chat_that_cannot_be_deleted_is_not_said_to_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(store: Store, key: int) -> None:
+        raise EngineError("The disk is full.", "Make room.")
+
+    prepared(tmp_path, talk(("about rivers", "The Danube.")))
+    app = world(tmp_path)
+    monkeypatch.setattr(Store, "delete", refuse)
+    async with app.app.run_test(notifications=True) as pilot:
+        await started(app, pilot)
+        await pilot.press("ctrl+o")
+        await wait_for(pilot, lambda: "about rivers" in app.shown())
+        await pilot.press("down", "d")
+        await wait_for(pilot, lambda: "The disk is full. Make room." in app.toasts)
+        await sees(app, pilot, "1 chat")
+        await wait_for(pilot, lambda: "bring back" not in app.shown())
+    assert not any("Deleted" in text for text in app.toasts)
 
 
 @pytest.mark.parametrize("size", [(60, 16), (80, 24), (120, 40)])
