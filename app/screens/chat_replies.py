@@ -235,7 +235,7 @@ class ReplyFlow(LoadFlow):
         assert self.loaded.ready is not None
         reply, drafting = self.reply, self.loaded.ready.method != "none"
         so_far = self.so_far(self._new_text(), self.ids)
-        panel = reply_panel(event, drafting=drafting)
+        panel = reply_panel(event, self.chat.pending, drafting=drafting)
         if so_far.text:
             await self.done(so_far)
             reply.foot("Broken off by the error below. What is here is kept.")

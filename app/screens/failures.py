@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from app.terminal import one_line
 from app.widgets.panel import Choice, Panel
 from engine.catalog.specs import ModelSpec
-from engine.protocol import Failed, Load, SwapDrafter
+from engine.protocol import Failed, Generate, Load, SwapDrafter
 from engine.words import counted
 
 SHORT_CONTEXT = 4096
+NAMED, LOOKED_AT = 40, 400  # characters of a message that names it, and of those that may be blanks among others
 LEAVE = Choice("escape", "Leave it", "leave")
 
 
@@ -32,10 +34,10 @@ def load_panel(event: Failed, command: Load | SwapDrafter | None, *, offline: bo
     return _panel(event, ways)
 
 
-def reply_panel(event: Failed, *, drafting: bool) -> Panel:
+def reply_panel(event: Failed, command: Generate | None, *, drafting: bool) -> Panel:
     """A reply failed."""
     if event.kind == "too_long":
-        return _too_long(event)
+        return _too_long(event, command)
     ways = [("Go on without a drafter", "plain")] if event.kind == "memory" and drafting else []
     return _panel(event, ways)
 
@@ -46,7 +48,7 @@ def _panel(event: Failed, ways: list[tuple[str, str]]) -> Panel:
     return Panel(event.message, short, event.hint, (*choices, LEAVE) if choices else (), kind="error")
 
 
-def _too_long(event: Failed) -> Panel:
+def _too_long(event: Failed, command: Generate | None) -> Panel:
     numbers = {name: int(value) for name, value in event.numbers.items()}
     needed, limit, droppable = (numbers.get(name, 0) for name in ("needed", "limit", "droppable"))
     text = f"It needs {counted(needed, 'token')}; the context holds {limit:,}." if needed and limit else ""
@@ -54,7 +56,10 @@ def _too_long(event: Failed) -> Panel:
         return Panel(event.message, text, event.hint, kind="error")
     what = "the oldest message" if droppable == 1 else f"the {droppable} oldest messages"
     choices = (Choice("y", "Yes, drop and send", "trim"), Choice("n", "No, keep the text in the box", "refuse"))
-    return Panel(event.message, text, f"Drop {what} and send?", choices, kind="error")
+    sent = [message for message in command.messages if message.role != "system"] if command is not None else []
+    if droppable < len(sent):
+        text += f"\nThe first to go: {one_line(sent[0].content[:LOOKED_AT], NAMED)}"
+    return Panel(event.message, text.lstrip("\n"), f"Drop {what} and send?", choices, kind="error")
 
 
 def _can_pull(command: Load | SwapDrafter) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from app.chat import ChatOptions
+from app.screens.failures import reply_panel
 from engine.catalog.specs import NGRAM, NONE
-from engine.protocol import Failed, Load, LoadOptions, Ready, SwapDrafter
+from engine.protocol import Failed, Generate, Load, LoadOptions, Message, Ready, SwapDrafter
 from engine.replay import READY, ReplayClient, Trace
 from tests.app.tui_world import BIG, SHORT, SMALL, World, ask, held, scripted, sees, started, stuck, wait_for
 
@@ -61,7 +62,7 @@ async def test_too_long_asks_and_drops_on_yes() -> None:
         panel = world.panels[0]
         assert "21,000" in panel.plain
         assert "8,192" in panel.plain
-        assert "Drop the 2 oldest messages and send?" in panel.plain
+        assert "holds 8,192.\nThe first to go: first\nDrop the 2 oldest messages and send?" in panel.plain
         assert world.screen.focused is panel
         assert world.asked == ["first", "second"]
         await pilot.press("y")
@@ -71,6 +72,21 @@ async def test_too_long_asks_and_drops_on_yes() -> None:
         await wait_for(pilot, lambda: "The 2 oldest messages are no longer sent" in world.shown())
         await ask(world, pilot, "third")
         assert [message.content for message in world.requests[3].messages] == ["second", "Fine.", "third"]
+
+
+def test_the_first_message_to_go_is_named_on_one_short_line() -> None:
+    """Also where a system message stays; its first 40 characters, without controls."""
+    story = "A long\x1b story,\n\n told " + "again and " * 9_000
+    panel = reply_panel(TOO_LONG, generate("Be brief.", story, "Yes.", "last"), drafting=False)
+    assert "\nThe first to go: A long␛ story, told again and again and…\nDrop the 2 oldest" in panel.plain
+    assert "to go" not in reply_panel(TOO_LONG, generate("Be brief.", "one", "two"), drafting=False).plain  # the engine's number cannot be
+    assert "to go" not in reply_panel(TOO_LONG, None, drafting=False).plain
+
+
+def generate(system: str, *texts: str) -> Generate:
+    """A request with these messages, the person's first."""
+    said = [Message(("user", "assistant")[n % 2], text) for n, text in enumerate(texts)]
+    return Generate(1, (Message("system", system), *said))
 
 
 async def test_too_long_refused_on_no_and_escape() -> None:
