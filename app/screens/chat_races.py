@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from textual.content import Content
 
+from app.foot import foot
 from app.ground import Ground
 from app.prompts import SETS
 from app.screens.chat_config import ChatConfig
@@ -163,7 +164,7 @@ class ChatRaces(ChatConfig):
         await self._show_changed(version)
         for reply in self.query(Reply):
             if reply.version is version:
-                reply.foot(self._foot(done, len(done.token_ids)))
+                reply.foot(foot(done, len(done.token_ids)))
         self.transcript.follow()
 
 

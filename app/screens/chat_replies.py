@@ -31,7 +31,6 @@ class ReplyFlow(LoadFlow):
     steps: list[Step]  # and its steps
     begun: Version | None = None  # the answer that it continues
     opening = False  # a question is on its way to the engine
-    _foot = staticmethod(foot)  # a reply that won a race ends in the same way
 
     async def send(self, text: str) -> None:
         """A question for the model; waits for the model where it is still loading."""
