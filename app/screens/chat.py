@@ -1,6 +1,6 @@
 """The chat screen: transcript, prompt, numbers, keys. Commands of the person come in through `run_command`, events through `take`.
 
-It draws at most 15 times a second, 5 times beside a model on the CPU, and less when drawing is slow, so that it does not slow the
+It draws at most 15 times a second, 3 times beside a model on the CPU, and less when drawing is slow, so that it does not slow the
 engine whose speed it shows.
 """
 
@@ -29,7 +29,7 @@ from engine.protocol import Done, Event, Failed, Loading, Looked, Notice, Prefil
 from engine.words import counted
 
 PERIOD_S = 1 / 15
-PERIOD_CPU_S = 1 / 5  # where the model runs on the same cores: a frame stops the engine for as long as it takes
+PERIOD_CPU_S = 0.3  # where the model runs on the same cores: a frame stops the engine for as long as it takes
 IDLE_S = 0.5
 SLOWEST_S = 1.0
 STEPS = ("message_up", "message_down", "first_message", "last_message", "version_before", "version_after", "find_next", "find_before")
@@ -182,7 +182,9 @@ class ChatScreen(ChatCommands):
     def _show_below(self) -> None:
         """Say when there is more below the view."""
         below = self.transcript.below
-        self._box.border_title = f"↓ {counted(below, 'line')} below · ^End follows" if below > 1 else ""
+        title = f"↓ {counted(below, 'line')} below · ^End follows" if below > 1 else ""
+        if title != (self._box.border_title or ""):  # putting in the same draws the box anew
+            self._box.border_title = title
 
     def on_unmount(self) -> None:
         """Whatever ends the program: what is known is on the disk."""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from textual.app import ComposeResult
-from textual.containers import Vertical
 
 from app.tree import Attachment, Turn, Version
+from app.widgets.grown import GrownStack
 from app.widgets.messages import Title, UserMessage
 from app.widgets.reply import Reply
 
 INTERRUPTED = "[interrupted] The program ended before the reply did; all but its last second is here. ^R answers again, Enter goes on."
 
 
-class Exchange(Vertical):
+class Exchange(GrownStack):
     """`turn` is None while the question waits for the model."""
 
     DEFAULT_CSS = """

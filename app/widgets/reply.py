@@ -14,7 +14,6 @@ from collections.abc import Iterable
 
 from markdown_it import MarkdownIt
 from textual.app import ComposeResult
-from textual.containers import Vertical
 from textual.content import Content
 from textual.message import Message
 from textual.widget import Widget
@@ -27,6 +26,7 @@ from app.thoughts import Thoughts, split_version
 from app.tree import Version
 from app.widgets import reading
 from app.widgets.drawn import Drawn
+from app.widgets.grown import GrownStack, GrownText
 from app.widgets.messages import Title
 from app.widgets.thinking import Thinking
 from app.widgets.token_view import TokenText
@@ -44,7 +44,7 @@ def parser() -> MarkdownIt:
     return MarkdownIt("gfm-like", {"html": False})
 
 
-class Reply(Vertical):
+class Reply(GrownStack):
     """One reply. At most `LIVE_BLOCKS` or so of its blocks are live widgets; those before are drawn by one widget."""
 
     DEFAULT_CSS = """
@@ -79,7 +79,7 @@ class Reply(Vertical):
         self._whole = True  # all drawn blocks are in one Markdown
         self.title = Title(who, "*")
         self._markdown = self._empty()
-        self._tail = Static(classes="tail")
+        self._tail = GrownText(classes="tail")
         self._foot = Static(classes="foot")
 
     def compose(self) -> ComposeResult:
@@ -272,7 +272,7 @@ class Reply(Vertical):
         """Become live again, unless it is very long."""
         if self.frozen and self.said.count("\n") <= THAW_LINES:
             self.frozen = False
-            self._markdown, self._tail = self._empty(), Static(classes="tail")
+            self._markdown, self._tail = self._empty(), GrownText(classes="tail")
             self._tail.display = False
             self._blocks, self._whole = Blocks(), True
             with self.app.batch_update():
