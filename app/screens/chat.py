@@ -20,7 +20,7 @@ from textual.widgets import TextArea
 
 from app.commands import BY_NAME, Command, bindings, completions, parse
 from app.screens.chat_commands import ChatCommands
-from app.screens.lists import drafter_choices, target_choices
+from app.screens.lists import WORDS, drafter_choices, target_choices
 from app.widgets.panel import Panel
 from app.widgets.prompt import Prompt
 from app.widgets.too_small import TooSmall
@@ -33,26 +33,6 @@ PERIOD_CPU_S = 0.3  # where the model runs on the same cores: a frame stops the 
 IDLE_S = 0.5
 SLOWEST_S = 1.0
 STEPS = ("message_up", "message_down", "first_message", "last_message", "version_before", "version_after", "find_next", "find_before")
-WORDS = {
-    "k": [("auto", "decided live")],
-    "temp": [("auto", "the model's own"), ("0", "always the likeliest token")],
-    "seed": [("off", "a fresh one for each reply")],
-    "copy": [("last", "the last reply"), ("all", "the chat as Markdown"), ("code", "its code blocks, one after the other")],
-    "export": [("md", "Markdown, to read"), ("json", "everything, with all branches and tokens"), ("jsonl", "one message a line")],
-    "think": [
-        ("fold", "one line"),
-        ("show", "all of it"),
-        ("on", "the model thinks aloud, where it can"),
-        ("off", "it answers at once"),
-        ("auto", "as the model does by itself"),
-    ],
-    "max": [("off", "to the end of the context")],
-    "attach": [("off", "none")],
-    **{word: [("auto", "the model's own")] for word in ("topp", "topk", "minp", "penalty")},
-    "system": [("off", "no system prompt")],
-    "tokens": [("on", "where each piece came from"), ("off", "the text")],
-    "stats": [("full", "the panel"), ("line", "one line"), ("off", "nothing")],
-}
 
 
 class ChatScreen(ChatCommands):

@@ -1,4 +1,4 @@
-"""What `/draft` and `/model` take, each with a few words: for the completion. The lists themselves are `app.screens.picker`."""
+"""What commands take, each with a few words: for the completion. The lists of models themselves are `app.screens.picker`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,28 @@ BUILT_IN = (
     ("auto", "the best that is on this machine, the n-gram look-up in front"),
     ("ngram", "looks up repetitions in the text so far; needs no model"),
 )
+
+# what can follow a command, with its meaning
+WORDS = {
+    "k": [("auto", "decided live")],
+    "temp": [("auto", "the model's own"), ("0", "always the likeliest token")],
+    "seed": [("off", "a fresh one for each reply")],
+    "copy": [("last", "the last reply"), ("all", "the chat as Markdown"), ("code", "its code blocks, one after the other")],
+    "export": [("md", "Markdown, to read"), ("json", "everything, with all branches and tokens"), ("jsonl", "one message a line")],
+    "think": [
+        ("fold", "one line"),
+        ("show", "all of it"),
+        ("on", "the model thinks aloud, where it can"),
+        ("off", "it answers at once"),
+        ("auto", "as the model does by itself"),
+    ],
+    "max": [("off", "to the end of the context")],
+    "attach": [("off", "none")],
+    **{word: [("auto", "the model's own")] for word in ("topp", "topk", "minp", "penalty")},
+    "system": [("off", "no system prompt")],
+    "tokens": [("on", "where each piece came from"), ("off", "the text")],
+    "stats": [("full", "the panel"), ("line", "one line"), ("off", "nothing")],
+}
 
 
 def drafter_choices(catalog: Catalog, surroundings: Surroundings, target: ModelSpec | None) -> list[tuple[str, str]]:
