@@ -27,12 +27,14 @@ class Experience:
 
     def memory(self, opened: Opened, held: Memory) -> None:
         """After the load and after each reply: weights and work at the most so far. Libraries and what is no tensor are not counted."""
-        self._most = max(self._most, self._held() - self._begin - held.drafter - held.kv)
-        measured.remember_bytes(self._path, opened.scheme, opened.head_scheme, self._device.type, self._most)
+        taken = self._held() - self._begin - held.drafter - held.kv
+        if taken > self._most:
+            self._most = taken
+            measured.remember_bytes(self._path, opened.scheme, opened.head_scheme, self._device.type, taken)
 
-    def speed(self, target: str, opened: Opened, done: Done, tally: Tally | None) -> None:
+    def speed(self, target: str, opened: Opened, done: Done, tally: Tally) -> None:
         """After a reply: how much faster than plain it was."""
-        if done.drafter != "none" and done.plain_s is not None and tally is not None and tally.emitted >= REMEMBER_TOKENS:
+        if done.drafter != "none" and done.plain_s is not None and tally.emitted >= REMEMBER_TOKENS:
             measured.remember(target, done.drafter, opened.scheme, self._device.type, tally.tok_per_s * done.plain_s, tally.emitted)
 
     def _held(self) -> int:

@@ -224,10 +224,10 @@ class Engine:
         session, opened = self._session, self._opened
         assert session is not None
         assert opened is not None
+        assert self._experience is not None
         name, method = registry.describe(session.loaded.drafter)
         memory = self._memory(session)
-        if self._experience is not None:
-            self._experience.memory(opened, memory)
+        self._experience.memory(opened, memory)
         return Ready(
             target=self._spec.name,
             drafter=name,

@@ -35,7 +35,7 @@ class LoadFlow(SaveFlow):
                 self.loaded.load(target, NONE, options)  # only the drafter was refused
                 self.wake()
             elif offers:
-                await self.panel(Panel("No model is loaded.", "", "/model lists the models; /model NAME loads one."), asked=True)
+                await self._say_none()
             return
         chosen = next((spec for spec in fetched if spec.role == "target"), target)
         self.loaded.load(chosen, wished if chosen == target else AUTO, options)
@@ -76,7 +76,10 @@ class LoadFlow(SaveFlow):
         if chosen:
             await self.open_target(chosen[0])
         else:
-            await self.panel(Panel("No model is loaded.", "", "/model lists the models; /model NAME loads one."), asked=True)
+            await self._say_none()
+
+    async def _say_none(self) -> None:
+        await self.panel(Panel("No model is loaded.", "", "/model lists the models; /model NAME loads one."), asked=True)
 
     async def load_answered(self, event: Ready | Failed) -> None:
         """A load or swap has ended."""

@@ -58,7 +58,6 @@ class Fit:
     kv_full: int = 0  # bytes per token of the layers that keep everything
     quant: str = ""
     head: str = ""
-    seen: bool = False  # corrected by what the last load took
 
     @property
     def total(self) -> int:
@@ -90,7 +89,7 @@ def expected(path: Path, *, quant: str = "auto", head: str = "auto", context: in
     """`estimate`, where the last load of this model on this machine took no more; else with what it took."""
     found, kind = estimate(path, quant=quant, head=head, context=context, device=device), _kind(device)
     more = measured.recall_bytes(path, found.quant, found.head, kind) + LIBRARIES[kind] - found.weights - found.work
-    return replace(found, work=found.work + more, seen=True) if more > 0 else found
+    return replace(found, work=found.work + more) if more > 0 else found
 
 
 def _heads(heads: head_shape.HeadShape, quant: str, context: int, kind: str) -> Fit:

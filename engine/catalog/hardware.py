@@ -60,14 +60,18 @@ def probe() -> Hardware:
 
 def nvidia() -> tuple[Gpu, ...]:
     """NVIDIA cards by nvidia-smi, in its order; empty when there is none, or no driver."""
-    fields = "--query-gpu=name,memory.total,memory.free,driver_version"
+    return parse_smi(smi("--query-gpu=name,memory.total,memory.free,driver_version"))
+
+
+def smi(query: str) -> str:
+    """The rows that nvidia-smi prints for a query, without heads and units; nothing where there is no card, or no driver."""
     try:
         run = subprocess.run(
-            ["nvidia-smi", fields, "--format=csv,noheader,nounits"], capture_output=True, text=True, timeout=SMI_S, check=True
+            ["nvidia-smi", query, "--format=csv,noheader,nounits"], capture_output=True, text=True, timeout=SMI_S, check=True
         )
     except (OSError, subprocess.SubprocessError):
-        return ()
-    return parse_smi(run.stdout)
+        return ""
+    return run.stdout
 
 
 def parse_smi(text: str) -> tuple[Gpu, ...]:

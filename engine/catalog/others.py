@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections import Counter
 from pathlib import PurePath
 
 import psutil
 
-from engine.catalog.hardware import SMI_S
+from engine.catalog.hardware import smi
 from engine.catalog.progress import human
 
 WORTH = 200_000_000  # bytes below which closing a program helps nobody
@@ -27,8 +26,8 @@ def others(device: str) -> list[tuple[str, int]]:
     """Name and bytes of the programs that hold the most, without this one and its children; processes of one name count together."""
     ours = _ours()
     try:
-        taken = _on_card() if device.startswith("cuda") else _on_host()
-    except (OSError, subprocess.SubprocessError, psutil.Error):
+        taken = parse_smi(smi("--query-compute-apps=pid,process_name,used_memory")) if device.startswith("cuda") else _on_host()
+    except (OSError, psutil.Error):
         return []
     sums: Counter[str] = Counter()
     for pid, name, held in taken:
@@ -51,17 +50,6 @@ def _on_host() -> list[tuple[int, str, int]]:
         if memory is not None:
             found.append((process.info["pid"], process.info["name"] or "?", memory.rss - getattr(memory, "shared", 0)))
     return found
-
-
-def _on_card() -> list[tuple[int, str, int]]:
-    run = subprocess.run(
-        ["nvidia-smi", "--query-compute-apps=pid,process_name,used_memory", "--format=csv,noheader,nounits"],
-        capture_output=True,
-        text=True,
-        timeout=SMI_S,
-        check=True,
-    )
-    return parse_smi(run.stdout)
 
 
 def parse_smi(text: str) -> list[tuple[int, str, int]]:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-import engine.first_call  # noqa: F401
 from engine.decoder.linear import DTYPES
 from engine.decoder.load import resolve_scheme
 from engine.decoder.source import AGAIN

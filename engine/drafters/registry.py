@@ -24,8 +24,8 @@ from engine.protocol import LoadOptions
 from engine.speculation.draft import Drafter
 
 LARGEST_SHARE = 0.5  # `auto` never takes a drafter of more than this share of the target's size
-SAME_PAYS, BRIDGED_PAYS = 1.4, 1.4  # what a very small drafter with the same vocabulary, or another one, is expected to bring
-SAME_COSTS, BRIDGED_COSTS = 1.0, 2.0  # … less this much of its share of the target's size: 1.22 for 135M under 1.5B, measured 1.31
+PAYS = 1.4  # what a very small drafter is expected to bring
+SAME_COSTS, BRIDGED_COSTS = 1.0, 2.0  # … less its share of the target's size, twice that with another vocabulary: 1.22 for 135M, seen 1.31
 Progress = Callable[[str, int, int], None]
 
 
@@ -156,10 +156,11 @@ def choose(beside: Beside) -> tuple[ModelSpec, tuple[str, ...]]:
             continue
         share = spec.params / (beside.spec.params or 1e3)
         known = speedups.get(f"ngram+{spec.name}", speedups.get(spec.name))
-        if (known or max(SAME_PAYS - SAME_COSTS * share, BRIDGED_PAYS - BRIDGED_COSTS * share) + front) <= best[0]:
+        relative, stranger = (PAYS - cost * share + front for cost in (SAME_COSTS, BRIDGED_COSTS))
+        if (known or relative) <= best[0]:
             continue
         same = _shares_vocabulary(spec, beside)
-        expected = known or (SAME_PAYS - SAME_COSTS * share if same else BRIDGED_PAYS - BRIDGED_COSTS * share) + front
+        expected = known or (relative if same else stranger)
         if same is not None and expected > best[0]:
             best = (expected, spec)
     return best[1], ()
