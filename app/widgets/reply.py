@@ -12,7 +12,6 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable
 
-from markdown_it import MarkdownIt
 from textual.app import ComposeResult
 from textual.content import Content
 from textual.message import Message
@@ -26,6 +25,7 @@ from app.thoughts import Thoughts, split_version
 from app.tree import Version
 from app.widgets import reading
 from app.widgets.drawn import Drawn
+from app.widgets.formatted import Formatted
 from app.widgets.grown import GrownStack, GrownText
 from app.widgets.messages import Title
 from app.widgets.thinking import Thinking
@@ -37,11 +37,6 @@ TAIL_LINES = 60
 LIVE_BLOCKS = 80  # of one reply
 THAW_LINES = 400
 PAINT_BLOCKS, PAINT_CHARACTERS = 16, 4_000  # drawn at a time
-
-
-def parser() -> MarkdownIt:
-    """As Textual's own, but HTML is text: it would vanish from the screen otherwise."""
-    return MarkdownIt("gfm-like", {"html": False})
 
 
 class Reply(GrownStack):
@@ -78,7 +73,7 @@ class Reply(GrownStack):
         self._waiting: deque[str] = deque()  # blocks that are closed but not drawn yet
         self._whole = True  # all drawn blocks are in one Markdown
         self.title = Title(who, "*")
-        self._markdown = self._empty()
+        self._markdown = Formatted()
         self._tail = GrownText(classes="tail")
         self._foot = Static(classes="foot")
 
@@ -151,8 +146,12 @@ class Reply(GrownStack):
             await self._tokens.show(self.record.segments)
             return
         self._thinking.show(self._thoughts, self.unfolded)
-        await self._draw_blocks()
-        shown, left = tail(self._blocks.open, min(lines, TAIL_LINES))
+        with self.app.batch_update():  # one layout, though a block that ends changes both
+            await self._draw_blocks()
+            self._draw_tail(min(lines, TAIL_LINES))
+
+    def _draw_tail(self, lines: int) -> None:
+        shown, left = tail(self._blocks.open, lines)
         above = f"… {counted(left, 'line')} above, shown when this block is complete\n" if left else ""
         content = Content.assemble((above, "dim"), for_terminal(shown).rstrip("\n"))
         visible = bool(shown.strip()) and not self._waiting
@@ -204,13 +203,9 @@ class Reply(GrownStack):
         if len(self._markdown.children) > LIVE_BLOCKS:
             self._whole = False
             with self.app.batch_update():
-                old, self._markdown = self._markdown, self._empty()
+                old, self._markdown = self._markdown, Formatted()
                 await self.mount(self._drawn(old.source), self._markdown, after=old)
                 await old.remove()
-
-    @staticmethod
-    def _empty() -> Markdown:
-        return Markdown(open_links=False, parser_factory=parser)
 
     @staticmethod
     def _drawn(source: str) -> Drawn:
@@ -272,7 +267,7 @@ class Reply(GrownStack):
         """Become live again, unless it is very long."""
         if self.frozen and self.said.count("\n") <= THAW_LINES:
             self.frozen = False
-            self._markdown, self._tail = self._empty(), GrownText(classes="tail")
+            self._markdown, self._tail = Formatted(), GrownText(classes="tail")
             self._tail.display = False
             self._blocks, self._whole = Blocks(), True
             with self.app.batch_update():

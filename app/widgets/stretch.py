@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from textual.containers import Vertical, VerticalScroll
 from textual.widget import Widget
 
 from app.tree import Turn
 from app.widgets.exchange import Exchange
+from app.widgets.grown import GrownScroll, GrownStack
 from app.widgets.messages import UserMessage
 from app.widgets.reply import Reply
 
@@ -15,12 +15,12 @@ OPENED_CHARACTERS = 40_000  # at first
 EDGE = 3  # rows from the top or the end where more is fetched
 
 
-class Stretch(VerticalScroll):
+class Stretch(GrownScroll):
     """The scrolling part of the transcript. Replies that come from the conversation are drawn cheaply."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._messages = Vertical()
+        self._messages = GrownStack()
         self._turns: list[Turn] = []  # the whole conversation
         self._first = 0  # the first of them that is on the screen
         self._moving = False  # more is being fetched

@@ -10,6 +10,7 @@ from textual.widgets import Markdown
 
 from app.chat import ChatOptions
 from app.screens.chat import IDLE_S
+from app.widgets.formatted import Fence, Formatted
 from app.widgets.reply import Reply
 from app.widgets.too_small import TooSmall
 from engine.catalog.specs import NGRAM
@@ -117,11 +118,37 @@ async def test_the_end_is_the_same_as_one_drawing() -> None:
         await started(world, pilot)
         await ask(world, pilot, "go")
         streamed = world.replies[0].query_one(Markdown)
-        whole = Markdown(text)
+        whole = Formatted()
         await world.screen.transcript.add(whole)
+        await whole.update(text)
         await wait_for(pilot, lambda: len(whole.children) == len(streamed.children))
         assert [type(block) for block in streamed.children] == [type(block) for block in whole.children]
         assert streamed.source == text
+
+
+async def test_a_reply_that_grows_costs_one_layout_a_frame() -> None:
+    """On a CPU the model waits for each."""
+    world = World(scripted("word " * 400, step_s=0.02), speed=1.0)
+    async with world.app.run_test(size=(60, 24)) as pilot:
+        await started(world, pilot)
+        world.screen.prompt.put("go")
+        await pilot.press("enter")
+        view = world.screen.transcript
+        await wait_for(pilot, lambda: view.max_scroll_y > 2)
+        layouts: list[int] = []
+        world.screen.screen_layout_refresh_signal.subscribe(view, lambda _: layouts.append(view.max_scroll_y))
+        await wait_for(pilot, lambda: view.max_scroll_y > 20)
+        assert len(layouts) <= len(set(layouts)) + 2
+
+
+async def test_code_is_coloured_once() -> None:
+    Fence.highlight.cache_clear()
+    world = World("Code:\n\n```py\nx = 1\n```\n\nDone.")
+    async with world.app.run_test() as pilot:
+        await started(world, pilot)
+        await ask(world, pilot, "go")
+        assert world.replies[0].query(Fence)
+        assert Fence.highlight.cache_info().misses == 1
 
 
 async def test_while_streaming_closed_blocks_are_markdown_and_the_open_one_is_plain() -> None:
