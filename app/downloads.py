@@ -112,8 +112,10 @@ class Downloads:
 
 
 def share(progress: Progress | None) -> str:
-    """42% 12 MB/s, or the bytes where the whole is not known."""
+    """42% 12 MB/s, 42% stalled, or the bytes where the whole is not known."""
     if progress is None:
         return "connecting"
     how_far = f"{progress.done / progress.total:.0%}" if progress.total else human(progress.done)
+    if progress.state:
+        return f"{how_far} {progress.state}"
     return f"{how_far} {human(progress.rate)}/s" if progress.rate > 0 else how_far

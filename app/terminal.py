@@ -6,6 +6,8 @@ show a text in another order than it has. They are drawn as symbols instead. Cop
 
 from __future__ import annotations
 
+from rich.cells import cell_len, set_cell_size
+
 _SYMBOLS = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\n\t"}  # ␀ … ␛ …
 _SYMBOLS[0x7F] = "␡"
 _SYMBOLS |= {code: f"‹{code:02X}›" for code in range(0x80, 0xA0)}  # C1, no pictures exist
@@ -21,6 +23,11 @@ def for_terminal(text: str) -> str:
 
 
 def one_line(text: str, width: int | None = None) -> str:
-    """The same on one line, for names and titles: white space runs become one space, cut with … at `width` characters."""
+    """The same on one line, for names and titles: white space runs become one space, cut with … at `width` cells."""
     line = " ".join(for_terminal(text).split())
-    return line if width is None or len(line) <= width else line[: max(0, width - 1)] + "…"
+    return line if width is None or cell_len(line) <= width else set_cell_size(line, max(0, width - 1)).rstrip() + "…"
+
+
+def column(text: str, width: int) -> str:
+    """One line in a column of `width` cells, the last of which stays free."""
+    return set_cell_size(one_line(text, width - 1), width)

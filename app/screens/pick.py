@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
+from rich.cells import cell_len
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
@@ -13,7 +14,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 from textual.widgets.selection_list import Selection
 
-from app.terminal import one_line
+from app.terminal import column, one_line
 from app.widgets.choices import Choices
 
 
@@ -35,12 +36,9 @@ class PickScreen(ModalScreen[list[str] | None]):
     def __init__(self, title: str, items: Sequence[tuple[str, str]], chosen: Sequence[str], most: int) -> None:
         super().__init__()
         self._title, self._most = title, most
-        width = max((len(name) for name, _ in items), default=0) + 2
+        width = max((cell_len(one_line(name)) for name, _ in items), default=0) + 2
         self.list = Choices(
-            *(
-                Selection(Content.assemble(f"{one_line(name):<{width}}", (one_line(about), "dim")), name, name in chosen)
-                for name, about in items
-            )
+            *(Selection(Content.assemble(column(name, width), (one_line(about), "dim")), name, name in chosen) for name, about in items)
         )
         self._note = Static(markup=False)
         self.opened: Callable[[], None] = lambda: None  # called once the list is there

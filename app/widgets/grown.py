@@ -7,6 +7,7 @@ anew, also those that its children cover.
 
 from __future__ import annotations
 
+from rich.style import Style
 from textual.containers import Vertical, VerticalScroll
 from textual.geometry import Region, Size
 from textual.reactive import Reactive
@@ -21,7 +22,7 @@ class _Ground(Widget):
     virtual_size = Reactive(Size(0, 0), repaint=False)
 
     def render_line(self, y: int) -> Strip:
-        return Strip.blank(self.size.width, self.visual_style.rich_style)
+        return Strip.blank(self.size.width, Style(bgcolor=self.background_colors[1].rich_color))
 
     def render_lines(self, crop: Region) -> list[Strip]:
         return super().render_lines(Region(crop.x, crop.y, crop.width, min(1, crop.height))) * crop.height

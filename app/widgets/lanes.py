@@ -12,7 +12,7 @@ from textual.widgets import Static
 
 from app.bench import Lane
 from app.runner import LaneView
-from app.terminal import for_terminal, one_line
+from app.terminal import column, for_terminal, one_line
 from app.widgets.stats_panel import sparkline
 from app.widgets.token_view import coloured
 from engine.protocol import Segment
@@ -35,7 +35,7 @@ def scores(lanes: Sequence[LaneView], chosen: int, width: int, most: int, grade:
         values = _values(lane, plain, grade)
         text = "".join(f"{values[title]:>{cells}}" for title, cells, _ in columns)
         star = "*" if lane.state == "done" and lane.tally.tok_per_s == best and len(lanes) > 1 else " "
-        head = f"{'▸' if n == chosen else ' '}{star}{one_line(lane.title, name - 1):<{name}}"
+        head = f"{'▸' if n == chosen else ' '}{star}{column(lane.title, name)}"
         done = min(1.0, lane.tokens / most) if most and lane.state != "done" else 1.0 if lane.state == "done" else 0.0
         filled = f" {'█' * round(done * bar)}" if bar >= 8 else ""
         rows.append(Content.assemble((head, "bold" if n == chosen else ""), text, (filled, "$primary")))
@@ -106,7 +106,7 @@ def details(lanes: Sequence[Lane], width: int) -> Content:
         per_step = [1000 * part / max(1, tally.steps) for part in (tally.draft_s + tally.bridge_s, tally.verify_s, tally.other_s)]
         times = "".join(f"{value:7.1f}" for value in per_step)
         line = sparkline((*row, top), cells + 1)[:-1] if row else ""
-        rows.append(Content(f"  {one_line(lane.title, name - 1):<{name}}{line:<{cells}}  {sum(per_step):>12.1f}{times}"))
+        rows.append(Content(f"  {column(lane.title, name)}{line:<{cells}}  {sum(per_step):>12.1f}{times}"))
     return Content("\n").join(rows)
 
 

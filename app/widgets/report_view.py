@@ -9,7 +9,7 @@ from textual.content import Content
 
 from app.report import Report
 from app.report_text import interval, settings_line, spread, title
-from app.terminal import for_terminal, one_line
+from app.terminal import column, for_terminal, one_line
 from engine.words import counted
 
 NAME = 24
@@ -44,7 +44,7 @@ def table(rows: Sequence[dict[str, Any]], width: int) -> Lines:
     lines = [Content.styled(heading, "bold")]
     for row in rows:
         mark = "*" if row["tok_per_s"] and row["tok_per_s"] == best else " "
-        head = f"{mark} {one_line(title(row), name - 1):<{name}}"
+        head = f"{mark} {column(title(row), name)}"
         if row["tok_per_s"] is None:
             lines.append(Content(f"{head} {'failed' if row['error'] else 'not measured'}"))
             continue
@@ -92,7 +92,7 @@ def tasks(report: Report, width: int) -> Lines:
         task = "" if row["task"] == before else row["task"]
         before = row["task"]
         text = interval(row) if numbers > 8 else f"{row['speedup']:.2f}x"
-        head = f"  {one_line(task, 12):<13}{one_line(row['drafter'], drafter - 1):<{drafter}}"
+        head = f"  {column(task, 13)}{column(row['drafter'], drafter)}"
         lines.append(Content.assemble(head, *_whisker(row, cells, scale), f" {text}"))
     return lines
 
@@ -173,7 +173,7 @@ def beside(old: Report, new: Report, width: int) -> Content:
         ratio = f"{rates[1] / rates[0]:.2f}x" if rates[0] and rates[1] else "–"
         taus = [f"{row['tau']:.2f}" if row and row["tau"] is not None else "–" for row in (a, b)]
         shown = [f"{rate:.1f}" if rate else "–" for rate in rates]
-        lines.append(Content(f"  {one_line(drafter, name - 1):<{name}}{shown[0]:>9}{shown[1]:>9}{ratio:>8}{taus[0]:>7}{taus[1]:>7}"))
+        lines.append(Content(f"  {column(drafter, name)}{shown[0]:>9}{shown[1]:>9}{ratio:>8}{taus[0]:>7}{taus[1]:>7}"))
     if old["settings"]["prompts"] != new["settings"]["prompts"] or old["settings"]["target"] != new["settings"]["target"]:
         lines += [Content(""), Content("  These two measured different things (target or prompts): the ratio says little.")]
     return Content("\n").join(lines)

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.catalog.needed import BIN_INDEX, INDEX, choose, shards
+from engine.catalog.progress import CHECKING, RETRYING
 from engine.errors import EngineError
 
 TRIES = 5  # without a new byte
@@ -146,8 +147,9 @@ class Fetch:
                         kind="network",
                         detail=repr(error),
                     ) from error
+                self.tell(name, have, f"{RETRYING}: the connection broke" + (f", try {tries + 1} of {TRIES}" if tries else ""))
                 time.sleep(min(tries, 3) * 0.5)
-        self.tell(name, size, "checking")
+        self.tell(name, size, CHECKING)
         with partial.open("rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
         if found != blob.name:

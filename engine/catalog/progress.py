@@ -13,11 +13,17 @@ from engine.errors import EngineError
 Source = Literal["hub", "mirror"]
 WINDOW_S = 5.0  # the rate is that of the last seconds, so that it follows the line
 EVERY_S = 0.1
+STALL_S = 5.0  # without a new byte
+STALLED, RETRYING = "stalled", "retrying"
+CHECKING = "checking"  # the note while a file's checksum is computed
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One look at a running download. `total` 0 and `left_s` None mean unknown; `note` is a short text for people."""
+    """One look at a running download. `total` 0 and `left_s` None mean unknown; `note` is a short text for people.
+
+    Where nothing comes it begins with the word for that state and a colon.
+    """
 
     file: str
     done: int
@@ -26,6 +32,12 @@ class Progress:
     left_s: float | None
     source: Source
     note: str = ""
+
+    @property
+    def state(self) -> str:
+        """`stalled`, `retrying`, or nothing special."""
+        word = self.note.partition(":")[0]
+        return word if word in (STALLED, RETRYING) else ""
 
 
 Report = Callable[[Progress], None]
@@ -43,10 +55,21 @@ class Meter:
         self._seen: deque[tuple[float, int]] = deque()
         self._last_s = float("-inf")
         self._what = ("", "")
+        self._now = (0, "", "")
+        self._moved_s = clock()
+
+    def still(self) -> None:
+        """Nothing has come since the last time; after a while that is said."""
+        self.at(*self._now)
 
     def at(self, done: int, file: str, note: str = "") -> None:
         """`done` bytes of `total` are there."""
         now = self._clock()
+        if (done, file, note) != self._now:
+            self._now, self._moved_s = (done, file, note), now
+        waited_s = now - self._moved_s
+        if waited_s >= STALL_S and not note.startswith(RETRYING):
+            note = f"{STALLED}: nothing has come for {waited_s:.0f} s" + (f" ({note})" if note else "")
         if self._seen and done < self._seen[-1][1]:
             self._seen.clear()  # a file started over: old times say nothing about it
         self._seen.append((now, done))

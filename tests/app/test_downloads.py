@@ -80,6 +80,8 @@ def test_a_failure_is_kept_until_the_next_try() -> None:
 def test_words_for_progress() -> None:
     assert share(None) == "connecting"
     assert share(Progress("f", 5_000_000, 0, 0.0, None, "hub")) == "5 MB"
+    assert share(Progress("f", 5, 10, 9.0, None, "hub", "stalled: nothing has come for 7 s")) == "50% stalled"
+    assert share(Progress("f", 5, 10, 9.0, None, "hub", "retrying: the connection broke")) == "50% retrying"
 
 
 async def opened(world: World, pilot) -> DownloadsScreen:  # type: ignore[no-untyped-def]

@@ -7,8 +7,9 @@ import unicodedata
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 
-from app.terminal import for_terminal, one_line
+from app.terminal import column, for_terminal, one_line
 
 
 @pytest.mark.parametrize(
@@ -45,3 +46,15 @@ def test_one_line() -> None:
     assert one_line("a\n b\t\x1bc") == "a b ␛c"
     assert one_line("abcdef", 4) == "abc…"
     assert one_line("abcd", 4) == "abcd"
+
+
+@pytest.mark.parametrize("text", ["你好世界你好世界", "👩‍👩‍👧 a family 👩‍👩‍👧", "e\u0301te\u0301 e\u0301te\u0301", "plain words"])
+@pytest.mark.parametrize("width", range(2, 12))
+def test_cut_by_cells_and_never_inside_a_character(text: str, width: int) -> None:
+    line = one_line(text, width)
+    assert cell_len(line) <= width
+    kept = line.removesuffix("…")
+    assert text.startswith(kept)
+    assert not text[len(kept) :].startswith(("\u200d", "\u0301"))
+    assert cell_len(column(text, width)) == width
+    assert column(text, width).endswith(" ")

@@ -11,6 +11,7 @@ from textual.widgets import Markdown
 
 from app.chat import Chat, ChatOptions
 from app.saved import restore
+from app.settings import SETTINGS
 from app.store import Store
 from app.widgets.stretch import MOST, OPENED
 from app.widgets.transcript import LIVE_REPLIES
@@ -168,7 +169,7 @@ async def test_where_the_view_goes(mode: str) -> None:
         await started(app, pilot)
         await ask(app, pilot, "first")
         view = app.screen.transcript
-        view.mode = mode
+        app.screen.change(next(setting for setting in SETTINGS if setting.path == "screen.follow"), mode)
         await wait_for(pilot, lambda: view.below == 0)
         app.screen.prompt.put("second")
         await pilot.press("enter")
@@ -181,6 +182,16 @@ async def test_where_the_view_goes(mode: str) -> None:
             await wait_for(pilot, lambda: view.below > 100)
             if mode == "start":
                 await wait_for(pilot, lambda: "second" in app.shown().split("\n")[3] and "Paragraph 1." in app.shown())
+
+
+@pytest.mark.parametrize("mode", ["end", "start", "off"])
+async def test_where_the_view_goes_is_kept(mode: str) -> None:
+    machine = Machine()
+    machine.kept = {"screen.follow": mode}
+    app = World(machine=machine)
+    async with app.app.run_test() as pilot:
+        await started(app, pilot)
+        assert app.screen.transcript.mode == mode
 
 
 def test_a_chat_of_500_messages_is_read_quickly(long_chat: Path) -> None:

@@ -59,9 +59,14 @@ async def test_resize_keeps_everything() -> None:
         await sees(world, pilot, "unsent", "The end.")
 
 
-async def test_follows_only_at_the_end() -> None:
+@pytest.mark.parametrize(
+    ("text", "step", "last"),
+    [(PARAGRAPHS, 100, "Paragraph 119"), ("".join(PARAGRAPHS.partition("Paragraph 60 ")[:1]) + MIXED, 60, "The end.")],
+    ids=["too long to be drawn once more", "drawn once more as a whole"],
+)
+async def test_follows_only_at_the_end(text: str, step: int, last: str) -> None:
     """New text is followed; scrolling up stops that, and the view does not move, not even when the reply ends; End resumes."""
-    reply = held(PARAGRAPHS, 100)
+    reply = held(text, step)
     world = World(reply)
     async with world.app.run_test() as pilot:
         await started(world, pilot)
@@ -77,7 +82,7 @@ async def test_follows_only_at_the_end() -> None:
         place = view.scroll_y
         text_there = [row[:70].rstrip() for row in world.shown().split("\n")[2:12]]
         reply.go()
-        await wait_for(pilot, lambda: view.max_scroll_y > place + 60)
+        await wait_for(pilot, lambda: view.max_scroll_y > place + 40)
         assert view.scroll_y == place
         await sees(world, pilot, "lines below · ^End follows")
         await wait_for(pilot, lambda: world.rests)
@@ -86,7 +91,7 @@ async def test_follows_only_at_the_end() -> None:
         assert [row[:70].rstrip() for row in world.shown().split("\n")[2:12]] == text_there
         await pilot.press("ctrl+end")
         await wait_for(pilot, lambda: view.below == 0)
-        await sees(world, pilot, "Paragraph 119")
+        await sees(world, pilot, last)
 
 
 async def test_end_in_an_empty_prompt_follows_again() -> None:

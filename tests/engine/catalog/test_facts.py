@@ -156,6 +156,23 @@ def test_the_rate_follows_the_line() -> None:
     assert seen[-1].rate == pytest.approx(50)
 
 
+def test_a_stall_is_said_and_ends() -> None:
+    counter, seen, now = meter()
+    counter.at(100, "f", "part 1 of 2")
+    for second in range(1, 13):
+        now[0] = float(second)
+        counter.still()
+        assert seen[-1].state == ("stalled" if second >= 5 else "")
+    assert seen[-1].note == "stalled: nothing has come for 12 s (part 1 of 2)"
+    assert (seen[-1].done, seen[-1].rate, seen[-1].left_s) == (100, 0.0, None)
+    counter.at(101, "f", "retrying: the connection broke")
+    now[0] = 30.0
+    counter.still()
+    assert (seen[-1].state, seen[-1].note) == ("retrying", "retrying: the connection broke")
+    counter.at(200, "f", "part 1 of 2")
+    assert (seen[-1].state, seen[-1].note) == ("", "part 1 of 2")
+
+
 def test_mere_bytes_are_told_rarely_and_notes_at_once() -> None:
     counter, seen, now = meter()
     for i in range(100):

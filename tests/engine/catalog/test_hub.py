@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from engine.catalog import hub as hub_module
-from engine.catalog import stored
+from engine.catalog import progress, stored
 from engine.catalog.hub import disk_use, locate, pull, remove
 from engine.catalog.progress import Progress
 from engine.catalog.specs import ModelSpec
@@ -136,8 +136,21 @@ def test_a_server_without_ranges_starts_over(hub: FakeHub) -> None:
 def test_a_broken_connection_is_taken_up_again(hub: FakeHub) -> None:
     hub.files["model.safetensors"] = BIG
     hub.cut_after, hub.cuts = 700_000, 3
-    assert (pull(TINY) / "model.safetensors").read_bytes() == BIG
+    seen: list[Progress] = []
+    assert (pull(TINY, seen.append) / "model.safetensors").read_bytes() == BIG
     assert hub.fetched().count("model.safetensors") == 4
+    assert "retrying: the connection broke" in [p.note for p in seen]
+    assert not seen[-1].note
+
+
+def test_a_hub_that_is_silent_is_said_to_be(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "STALL_S", 0.3)
+    hub.hang = True
+    seen: list[Progress] = []
+    with pytest.raises(EngineError) as caught:
+        pull(TINY, seen.append, lambda: any(p.state == "stalled" for p in seen))
+    assert caught.value.kind == "cancelled"
+    assert seen[-1].note.endswith(" s (asking the hub)")
 
 
 def test_a_connection_that_always_breaks(hub: FakeHub) -> None:
