@@ -208,6 +208,7 @@ class ReplyFlow(LoadFlow):
         reply.record.finish(event)
         reply.version = version
         version.numbers = summary(self.meter.numbers(), event, read_again(event, version))
+        self.keep(version)  # before the drawing, which takes its time where the reply is long
         await reply.finish(text, foot(event, len(version.done.token_ids)))
         show_numbers(reply, version)
         if reply.thoughts.late:
@@ -215,7 +216,6 @@ class ReplyFlow(LoadFlow):
         if self.before is not None:
             await self.before.remove()
         self.before = self.begun = None
-        self.keep(version)
         await self.transcript.cheapen()
         await self._judge(event, k)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import threading
 import time
@@ -16,6 +17,7 @@ from app.saved import chat_row, restore
 from app.screens.chats import ChatsScreen, when
 from app.screens.name import NameScreen
 from app.store import Store
+from app.widgets.reply import Reply
 from engine.catalog.specs import NGRAM
 from engine.errors import EngineError
 from engine.protocol import Sampling
@@ -87,6 +89,27 @@ async def test_the_question_is_on_the_disk_before_the_first_token(tmp_path: Path
         await pilot.press("escape")
         await wait_for(pilot, lambda: app.screen.prompt.text == "why?")
     assert [(chat.turns, chat.draft) for chat in saved(tmp_path)] == [([], "why?")]
+
+
+async def test_a_reply_is_on_the_disk_before_it_is_drawn_for_the_last_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = asyncio.Event()
+    finish = Reply.finish
+
+    async def later(self: Reply, *what: Any) -> None:
+        await drawn.wait()
+        await finish(self, *what)
+
+    monkeypatch.setattr(Reply, "finish", later)
+    app = World(SHORT, machine=Machine(chats=tmp_path / "chats.db"))
+    async with app.app.run_test() as pilot:
+        await started(app, pilot)
+        app.screen.prompt.put("why?")
+        await pilot.press("enter")
+        await wait_for(
+            pilot,
+            lambda: [[(a.text, a.state) for turn in chat.turns if (a := turn.answer)] for chat in saved(tmp_path)] == [[(SHORT, "done")]],
+        )
+        drawn.set()
 
 
 async def test_the_list_opens_searches_renames_and_deletes(tmp_path: Path) -> None:
