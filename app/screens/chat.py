@@ -30,6 +30,7 @@ from engine.words import counted
 
 PERIOD_S = 1 / 15
 PERIOD_CPU_S = 0.3  # where the model runs on the same cores: a frame stops the engine for as long as it takes
+SHARE_CPU = 0.05  # and a long reply's frames, which take longer, no more than this share of the time
 IDLE_S = 0.5
 SLOWEST_S = 1.0
 STEPS = ("message_up", "message_down", "first_message", "last_message", "version_before", "version_after", "find_next", "find_before")
@@ -86,7 +87,7 @@ class ChatScreen(ChatCommands):
         self._wake.set()
 
     async def _pump(self) -> None:
-        """Look for events, draw them, rest for four times as long as the drawing took."""
+        """Look for events, draw them, rest for a multiple of what the drawing took."""
         rest_s = 0.0
         while True:
             if self.lent:  # the chat is hidden, and its events are another screen's
@@ -98,7 +99,7 @@ class ChatScreen(ChatCommands):
                 await asyncio.wait_for(self._wake.wait(), IDLE_S if at_rest else rest_s)
             self._wake.clear()
             events = [] if self.lent else self.client.drain()
-            start_s = time.monotonic()
+            start_s, start_cpu_s = time.monotonic(), time.thread_time()
             await self.take(events or self._dead())
             drawn = asyncio.Event()
             self.call_after_refresh(drawn.set)
@@ -108,7 +109,14 @@ class ChatScreen(ChatCommands):
             self._show_below()
             took_s = time.monotonic() - start_s
             self.longest_s = max(self.longest_s, took_s)
-            rest_s = min(SLOWEST_S, max(self.period_s, 4 * took_s))
+            used_s = time.thread_time() - start_cpu_s
+            rest_s = min(SLOWEST_S, max(self.period_s, 4 * took_s, used_s / SHARE_CPU if self._beside_model else 0.0))
+
+    @property
+    def _beside_model(self) -> bool:
+        """The model works on the same cores just now."""
+        ready = self.loaded.ready
+        return self.situation.generating and ready is not None and ready.device == "cpu"
 
     @property
     def period_s(self) -> float:
@@ -117,8 +125,7 @@ class ChatScreen(ChatCommands):
             return PERIOD_S
         if self.app.screen is not self and not isinstance(self.app.screen, ModalScreen):
             return SLOWEST_S
-        ready = self.loaded.ready
-        return PERIOD_CPU_S if ready is not None and ready.device == "cpu" else PERIOD_S
+        return PERIOD_CPU_S if self._beside_model else PERIOD_S
 
     def on_screen_resume(self) -> None:
         """What came meanwhile is drawn at once."""

@@ -116,6 +116,32 @@ async def test_a_reply_is_drawn_no_more_often_than_it_should() -> None:
         assert len(drawn_s) <= (drawn_s[-1] - drawn_s[0]) / PERIOD_CPU_S + 3
 
 
+async def test_costly_drawing_beside_a_model_gets_a_share_of_the_time() -> None:
+    """So that the model, which waits meanwhile, keeps 95 % of it, down to one drawing a second."""
+    world = World(scripted(PROSE * 3, step_s=0.004), speed=0.5)
+    async with world.app.run_test(size=(80, 24)) as pilot:
+        await started(world, pilot)
+        drawn_s: list[float] = []
+        take = world.screen.take
+
+        async def costly(events: list[Event]) -> None:
+            if any(isinstance(event, Step) for event in events):
+                drawn_s.append(time.monotonic())
+                until_s = time.thread_time() + 0.06
+                while time.thread_time() < until_s:
+                    pass
+            await take(events)
+
+        world.screen.take = costly  # type: ignore[method-assign]
+        world.screen.prompt.put("go")
+        await pilot.press("enter")
+        await wait_for(pilot, lambda: len(drawn_s) > 3)
+        gaps = [b - a for a, b in pairwise(drawn_s)]
+        assert sorted(gaps)[len(gaps) // 2] > 0.9
+        await pilot.press("escape")
+        await wait_for(pilot, lambda: world.rests)
+
+
 async def test_the_hidden_chat_does_not_look_for_events() -> None:
     """While a comparison has the engine, the chat below it sleeps; an idle comparison does not draw either."""
     world = race_world()
