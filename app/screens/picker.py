@@ -79,6 +79,7 @@ class PickerScreen(PlaceScreen[Chosen | None]):
         self._target = target
         self._busy = busy  # a reply is being written: no trial now
         self._picks: tuple[Pick, ...] = ()
+        self._memory = ""
         self._all = False  # blocked and rare ones, too
         self._trying = ""
         self._problem = ("", "")  # the row that a failed trial was about, and why it failed
@@ -118,8 +119,7 @@ class PickerScreen(PlaceScreen[Chosen | None]):
     def fill(self, picks: Picks) -> None:
         """The facts have come."""
         self._picks = picks.picks
-        memory = f"{human(picks.free)} of {human(picks.total)} memory free" if picks.total else ""
-        self.title_bar.show(self.title_text, memory)
+        self._memory = f"{human(picks.free)} of {human(picks.total)} memory free" if picks.total else ""
         self._draw()
 
     def failed(self, error: EngineError) -> None:
@@ -151,6 +151,8 @@ class PickerScreen(PlaceScreen[Chosen | None]):
         for heading in headings(width, drafters=self.drafters):
             self._table.add_column(heading)
         shown = self.shown
+        unseen = sum(bool(pick.blocked) for pick in self._picks) - sum(bool(pick.blocked) for pick in shown)
+        self.title_bar.show(self.title_text, " · ".join(filter(None, (f"{unseen} blocked (b)" if unseen else "", self._memory))))
         for pick in shown:
             cells = drafter_cells(pick, width, self.trials.get(pick.spec.name)) if self.drafters else target_cells(pick, width)
             self._table.add_row(*(Text(cell, style="dim" if pick.blocked else "", no_wrap=True) for cell in cells))

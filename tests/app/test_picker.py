@@ -92,9 +92,11 @@ async def test_blocked_ones_say_why_and_cannot_be_chosen() -> None:
         await started(world, pilot)
         screen = await opened(world, pilot)
         assert "heads-for-other" not in world.shown()
+        await sees(world, pilot, "1 blocked (b)")
         await pilot.press("b", "down", "down", "down", "down")
         await wait_for(pilot, lambda: "x heads-for-other" in world.shown())
         await wait_for(pilot, lambda: "Cannot be used: made for other only" in world.shown())
+        assert "blocked (b)" not in world.shown()
         await pilot.press("enter")
         await wait_for(pilot, lambda: any("made for other only" in text for text in world.toasts))
         assert world.app.screen is screen
