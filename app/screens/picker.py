@@ -17,7 +17,7 @@ from textual.widgets import Input, Static
 from app.commands import bindings
 from app.console import Interrupt
 from app.picks import Pick, Picks
-from app.screens.picker_text import drafter_cells, headings, lines, target_cells
+from app.screens.picker_text import NARROW, drafter_cells, headings, lines, target_cells
 from app.screens.place import PlaceScreen
 from app.surroundings import WITHOUT_FILES
 from app.terminal import for_terminal, one_line
@@ -151,8 +151,10 @@ class PickerScreen(PlaceScreen[Chosen | None]):
         for heading in headings(width, drafters=self.drafters):
             self._table.add_column(heading)
         shown = self.shown
-        unseen = sum(bool(pick.blocked) for pick in self._picks) - sum(bool(pick.blocked) for pick in shown)
-        self.title_bar.show(self.title_text, " · ".join(filter(None, (f"{unseen} blocked (b)" if unseen else "", self._memory))))
+        hidden = sum(bool(pick.blocked) for pick in self._picks) - sum(bool(pick.blocked) for pick in shown)
+        facts = [f"{hidden} blocked (b)"] if hidden else []
+        facts += [self._memory] if self._memory and (width >= NARROW or not hidden) else []
+        self.title_bar.show(self.title_text, " · ".join(facts))
         for pick in shown:
             cells = drafter_cells(pick, width, self.trials.get(pick.spec.name)) if self.drafters else target_cells(pick, width)
             self._table.add_row(*(Text(cell, style="dim" if pick.blocked else "", no_wrap=True) for cell in cells))
