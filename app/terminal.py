@@ -25,7 +25,9 @@ def for_terminal(text: str) -> str:
 def one_line(text: str, width: int | None = None) -> str:
     """The same on one line, for names and titles: white space runs become one space, cut with … at `width` cells."""
     line = " ".join(for_terminal(text).split())
-    return line if width is None or cell_len(line) <= width else set_cell_size(line, max(0, width - 1)).rstrip() + "…"
+    if width is None or cell_len(line) <= width:
+        return line
+    return set_cell_size(line, width - 1).rstrip() + "…" if width > 0 else ""
 
 
 def column(text: str, width: int) -> str:

@@ -205,6 +205,7 @@ class ReplyFlow(LoadFlow):
             await self._withdraw(reply)
             self.toast("Stopped before the first word.")
             return
+        before, self.before, self.begun = self.before, None, None  # from here on another reply can begin
         reply.record.finish(event)
         reply.version = version
         version.numbers = summary(self.meter.numbers(), event, read_again(event, version))
@@ -213,9 +214,8 @@ class ReplyFlow(LoadFlow):
         show_numbers(reply, version)
         if reply.thoughts.late:
             self.thinkers.add(version.model)
-        if self.before is not None:
-            await self.before.remove()
-        self.before = self.begun = None
+        if before is not None:
+            await before.remove()
         await self.transcript.cheapen()
         await self._judge(event, k)
 

@@ -151,7 +151,7 @@ class PickerScreen(PlaceScreen[Chosen | None]):
         for heading in headings(width, drafters=self.drafters):
             self._table.add_column(heading)
         shown = self.shown
-        hidden = sum(bool(pick.blocked) for pick in self._picks) - sum(bool(pick.blocked) for pick in shown)
+        hidden = 0 if self._all or self._filter.value.strip() else sum(bool(pick.blocked) for pick in self._picks)
         facts = [f"{hidden} blocked (b)"] if hidden else []
         facts += [self._memory] if self._memory and (width >= NARROW or not hidden) else []
         self.title_bar.show(self.title_text, " · ".join(facts))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache, lru_cache
+from functools import lru_cache
 
 from markdown_it import MarkdownIt
 from textual.content import Content
@@ -10,12 +10,6 @@ from textual.widgets import Markdown
 from textual.widgets.markdown import MarkdownFence
 
 FENCES = 64
-
-
-@cache
-def parser() -> MarkdownIt:
-    """As Textual's own, but HTML is text: it would vanish from the screen otherwise."""
-    return MarkdownIt("gfm-like", {"html": False})
 
 
 class Fence(MarkdownFence):
@@ -33,4 +27,5 @@ class Formatted(Markdown):
     BLOCKS = Markdown.BLOCKS | {"fence": Fence, "code_block": Fence}
 
     def __init__(self) -> None:
-        super().__init__(open_links=False, parser_factory=parser)
+        parser = MarkdownIt("gfm-like", {"html": False})  # as Textual's own, but HTML is text: it would vanish from the screen
+        super().__init__(open_links=False, parser_factory=lambda: parser)

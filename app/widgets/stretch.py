@@ -151,10 +151,14 @@ class Stretch(GrownScroll):
                 gone.append(child)
         await self._messages.remove_children(gone)
 
-    def _settle(self, mark: Exchange, before: int) -> None:
-        if mark.is_attached:
-            self.scroll_to(y=mark.virtual_region.y - before, animate=False, immediate=True)
-        self._moving = False
+    def _settle(self, mark: Exchange, before: int, last: int = -1) -> None:
+        """Until it stays: what has just been put in may not be laid out yet."""
+        place = mark.virtual_region.y - before
+        if mark.is_attached and place != last:
+            self.scroll_to(y=place, animate=False, immediate=True)
+            self.call_after_refresh(self._settle, mark, before, place)
+        else:
+            self._moving = False
 
     async def to_end(self) -> None:
         """Have the last turns on the screen."""

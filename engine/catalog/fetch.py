@@ -29,7 +29,7 @@ from engine.catalog.progress import CHECKING, RETRYING
 from engine.errors import EngineError
 
 TRIES = 5  # without a new byte
-BLOCK = 1 << 18
+BLOCK = 1 << 15  # on a slow line, too, one comes every few seconds
 ANSWER_S = float(os.environ.get("SPECCHAT_ANSWER_S", "10"))  # a slow line may need more
 READ_S = 30
 UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
@@ -139,7 +139,8 @@ class Fetch:
             try:
                 self.stream(name, partial, have, size)
             except _transport_errors() as error:
-                tries = 0 if partial.exists() and partial.stat().st_size > have else tries + 1
+                before, have = have, partial.stat().st_size if partial.exists() else 0
+                tries = 0 if have > before else tries + 1
                 if tries >= TRIES:
                     raise EngineError(
                         f"The connection broke again and again while {name} of {self.repo} was fetched.",

@@ -49,7 +49,7 @@ def test_one_line() -> None:
 
 
 @pytest.mark.parametrize("text", ["你好世界你好世界", "👩‍👩‍👧 a family 👩‍👩‍👧", "e\u0301te\u0301 e\u0301te\u0301", "plain words"])
-@pytest.mark.parametrize("width", range(2, 12))
+@pytest.mark.parametrize("width", range(12))
 def test_cut_by_cells_and_never_inside_a_character(text: str, width: int) -> None:
     line = one_line(text, width)
     assert cell_len(line) <= width
@@ -57,4 +57,4 @@ def test_cut_by_cells_and_never_inside_a_character(text: str, width: int) -> Non
     assert text.startswith(kept)
     assert not text[len(kept) :].startswith(("\u200d", "\u0301"))
     assert cell_len(column(text, width)) == width
-    assert column(text, width).endswith(" ")
+    assert column(text, width)[-1:] in ("", " ")

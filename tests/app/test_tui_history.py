@@ -23,7 +23,7 @@ from engine.errors import EngineError
 from engine.protocol import Sampling
 from tests.app.chats_made import keep, talk
 from tests.app.test_tui_commands import say
-from tests.app.tui_world import BIG, SHORT, Machine, World, ask, held, sees, started, wait_for
+from tests.app.tui_world import BIG, SHORT, Machine, World, ask, held, scripted, sees, started, wait_for
 from tests.patience import PATIENCE_S
 
 
@@ -89,6 +89,30 @@ async def test_the_question_is_on_the_disk_before_the_first_token(tmp_path: Path
         await pilot.press("escape")
         await wait_for(pilot, lambda: app.screen.prompt.text == "why?")
     assert [(chat.turns, chat.draft) for chat in saved(tmp_path)] == [([], "why?")]
+
+
+async def test_a_reply_goes_on_while_it_is_drawn_for_the_last_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next one may begin as soon as the model is free."""
+    drawn = asyncio.Event()
+    finish = Reply.finish
+
+    async def later(self: Reply, *what: Any) -> None:
+        await drawn.wait()
+        await finish(self, *what)
+
+    monkeypatch.setattr(Reply, "finish", later)
+    app = World(scripted("One, two, ", finish_reason="length"), scripted("three."), machine=Machine(chats=tmp_path / "chats.db"))
+    async with app.app.run_test() as pilot:
+        await started(app, pilot)
+        app.screen.prompt.put("count")
+        await pilot.press("enter")
+        await wait_for(pilot, lambda: app.requests and app.screen.chat.pending is None)
+        app.screen.prompt.put("/continue")
+        await pilot.press("enter")
+        await wait_for(pilot, lambda: len(app.requests) == 2)
+        drawn.set()
+        await wait_for(pilot, lambda: app.rests and app.screen.chat.last is not None and app.screen.chat.last.text == "One, two, three.")
+        assert [reply.exact for reply in app.replies] == ["One, two, three."]
 
 
 async def test_a_reply_is_on_the_disk_before_it_is_drawn_for_the_last_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

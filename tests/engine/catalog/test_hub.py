@@ -140,6 +140,7 @@ def test_a_broken_connection_is_taken_up_again(hub: FakeHub) -> None:
     assert (pull(TINY, seen.append) / "model.safetensors").read_bytes() == BIG
     assert hub.fetched().count("model.safetensors") == 4
     assert "retrying: the connection broke" in [p.note for p in seen]
+    assert [p.done for p in seen] == sorted(p.done for p in seen)
     assert not seen[-1].note
 
 
