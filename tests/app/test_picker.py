@@ -97,7 +97,7 @@ async def test_blocked_ones_say_why_and_cannot_be_chosen() -> None:
         await wait_for(pilot, lambda: "blocked (b)" not in world.shown())
         await pilot.press(*["backspace"] * 5, "enter")
         await sees(world, pilot, "1 blocked (b)")
-        await pilot.press("b", "down", "down", "down", "down")
+        await pilot.press("b", *["down"] * 6)
         await wait_for(pilot, lambda: "x heads-for-other" in world.shown())
         await wait_for(pilot, lambda: "Cannot be used: made for other only" in world.shown())
         assert "blocked (b)" not in world.shown()
