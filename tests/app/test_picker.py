@@ -93,10 +93,6 @@ async def test_blocked_ones_say_why_and_cannot_be_chosen() -> None:
         screen = await opened(world, pilot)
         assert "heads-for-other" not in world.shown()
         await sees(world, pilot, "1 blocked (b)")
-        await pilot.press("slash", *"small")
-        await wait_for(pilot, lambda: "blocked (b)" not in world.shown())
-        await pilot.press(*["backspace"] * 5, "enter")
-        await sees(world, pilot, "1 blocked (b)")
         await pilot.press("b", *["down"] * 6)
         await wait_for(pilot, lambda: "x heads-for-other" in world.shown())
         await wait_for(pilot, lambda: "Cannot be used: made for other only" in world.shown())
@@ -109,6 +105,16 @@ async def test_blocked_ones_say_why_and_cannot_be_chosen() -> None:
         await pilot.press("escape")
         await wait_for(pilot, lambda: world.app.screen is world.screen)
         assert len(world.client.sent) == 1
+
+
+async def test_while_a_filter_is_on_nothing_is_hidden() -> None:
+    world = World(SHORT)
+    async with world.app.run_test(size=(90, 30)) as pilot:
+        await started(world, pilot)
+        await opened(world, pilot)
+        await sees(world, pilot, "1 blocked (b)")
+        await pilot.press("slash", *"small")
+        await wait_for(pilot, lambda: "blocked (b)" not in world.shown())
 
 
 async def test_filter_and_nothing_found() -> None:
