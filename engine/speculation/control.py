@@ -43,6 +43,7 @@ class Controller:
         self.k: int | None = None
         self.most = MOST_NODES
         self.notices: list[str] = []
+        self._said: dict[str, bool] = {}  # drafters: on or off, as last announced
 
     def measured(self, costs: dict[int, float]) -> None:
         """Seconds of a pass by its number of rows, timed at load."""
@@ -149,18 +150,18 @@ class Controller:
         return max(loss_s, source.lost_s) / (PROBE_SHARE * self.plain_s) if self.plain_s > 0 else 0.0
 
     def _tell(self, name: str, source: Source, gain: float) -> None:
-        """Say what has changed: off at once, on when it has lasted."""
+        """Say what has changed: off at once, on when it has lasted. The kinds of a look-up are one drafter: off when all of them are."""
         if source.on and self.steps - source.since >= SETTLED:
             source.wait = PROBE_FIRST
         elif source.on:
             return
-        if source.on == source.said:
+        drafter = _drafter(name)
+        on = any(source.on for part, source in self.sources.items() if _drafter(part) == drafter)
+        if on == self._said.get(drafter, True):
             return
-        source.said = source.on
-        if source.on:
-            self.notices.append(f"{name} pays again (expected {gain:.2f}x): drafting is on.")
-        else:
-            self.notices.append(f"{name} does not pay here (expected {gain:.2f}x): drafting is off, plain decoding goes on.")
+        self._said[drafter] = on
+        found = "pays again" if on else "does not pay here"
+        self.notices.append(f"{drafter} {found} (expected {gain:.2f}x): it is {'on' if on else 'off for now'}.")
 
     def learn(
         self,
@@ -200,3 +201,8 @@ class Controller:
         """Decisions since the last call, one sentence each."""
         notices, self.notices = self.notices, []
         return notices
+
+
+def _drafter(source: str) -> str:
+    """The drafter of a source: some tell kinds of drafts apart, as "ngram, short matches"."""
+    return source.partition(",")[0]

@@ -43,7 +43,6 @@ class Source:
     trial: int = 0  # steps left of a trial
     lost_s: float = 0.0  # what the last trial has cost; more than expected where the drafter had to catch up first
     tested: bool = False  # a trial has ended and was not judged yet
-    said: bool = True  # on or off, as last announced
     since: int = 0  # the controller's step at the last change
     steps: int = 0
     passed: int = 0  # times that another one drafted instead

@@ -133,6 +133,31 @@ def test_a_losing_drafter_goes_off_and_is_asked_ever_more_rarely(name: str, veri
         assert "d does not pay here" in notices[0]
 
 
+def test_the_kinds_of_a_lookup_are_off_when_all_of_them_are() -> None:
+    """A kind that loses says nothing while another still drafts; together they say it once."""
+    control = Controller()
+    control.measured({n: 0.01 + 0.002 * n for n in range(1, 17)})
+
+    def draft(name: str, accepted: int) -> None:
+        for _ in range(40):
+            if k := control.budget(name):
+                control.learn(name, k, k, min(accepted, k), 0.0001, 0.012 + 0.002 * k, 0.001)
+            else:
+                control.learn(name, 0, 0, 0, 0.0001, 0.012, 0.001)
+
+    draft("ngram", 9)
+    draft("ngram, short matches", 0)
+    assert [control.source(name).on for name in ("ngram", "ngram, short matches")] == [True, False]
+    assert control.take_notices() == []
+    for _ in range(6):
+        draft("ngram", 0)
+    (notice,) = control.take_notices()
+    assert notice.startswith("ngram does not pay here")
+    for _ in range(12):
+        draft("ngram", 9)
+    assert [text.startswith("ngram pays again") for text in control.take_notices()] == [True]
+
+
 def test_a_whole_losing_reply_costs_little() -> None:
     """From the first step on: 250 tokens with a hopeless drafter are at most a few percent slower than plain."""
     for verify in (cliff, flat):
