@@ -17,7 +17,7 @@ from textual.widgets import Input, Static
 from app.commands import bindings
 from app.console import Interrupt
 from app.picks import Pick, Picks
-from app.screens.picker_text import NARROW, drafter_cells, headings, lines, target_cells
+from app.screens.picker_text import drafter_cells, facts, headings, lines, target_cells
 from app.screens.place import PlaceScreen
 from app.surroundings import WITHOUT_FILES
 from app.terminal import for_terminal, one_line
@@ -134,7 +134,12 @@ class PickerScreen(PlaceScreen[Chosen | None]):
         """The rows of the table."""
         wanted = self._filter.value.strip().lower()
         picks = [pick for pick in self._picks if wanted in pick.spec.name.lower()]
-        return picks if self._all or wanted else [pick for pick in picks if not pick.blocked and not pick.rare]
+        return picks if self._whole else [pick for pick in picks if not pick.blocked and not pick.rare]
+
+    @property
+    def _whole(self) -> bool:
+        """Blocked and rare ones are shown, too."""
+        return self._all or bool(self._filter.value.strip())
 
     @property
     def pick(self) -> Pick | None:
@@ -151,10 +156,8 @@ class PickerScreen(PlaceScreen[Chosen | None]):
         for heading in headings(width, drafters=self.drafters):
             self._table.add_column(heading)
         shown = self.shown
-        hidden = 0 if self._all or self._filter.value.strip() else sum(bool(pick.blocked) for pick in self._picks)
-        facts = [f"{hidden} blocked (b)"] if hidden else []
-        facts += [self._memory] if self._memory and (width >= NARROW or not hidden) else []
-        self.title_bar.show(self.title_text, " · ".join(facts))
+        hidden = 0 if self._whole else sum(bool(pick.blocked) for pick in self._picks)
+        self.title_bar.show(self.title_text, facts(hidden, self._memory, width))
         for pick in shown:
             cells = drafter_cells(pick, width, self.trials.get(pick.spec.name)) if self.drafters else target_cells(pick, width)
             self._table.add_row(*(Text(cell, style="dim" if pick.blocked else "", no_wrap=True) for cell in cells))

@@ -16,6 +16,12 @@ ROOMY = 100  # columns from which names and results are written out
 LICENCE = 100  # columns from which there is room for the licence
 
 
+def facts(blocked: int, memory: str, width: int) -> str:
+    """What stands beside the title: how many are hidden since they cannot be used, and the memory where there is room."""
+    hidden = f"{blocked} blocked (b)" if blocked else ""
+    return " · ".join(filter(None, (hidden, memory if width >= NARROW or not hidden else "")))
+
+
 def headings(width: int, *, drafters: bool) -> list[str]:
     """The heads of the columns for this width."""
     if drafters:

@@ -81,7 +81,7 @@ class Reply(GrownStack):
         yield self.title
         yield self._thinking
         if self.frozen:
-            yield self._drawn(for_terminal(self.said))
+            yield Drawn(for_terminal(self.said))
         else:
             yield self._markdown
             yield self._tail
@@ -204,12 +204,8 @@ class Reply(GrownStack):
             self._whole = False
             with self.app.batch_update():
                 old, self._markdown = self._markdown, Formatted()
-                await self.mount(self._drawn(old.source), self._markdown, after=old)
+                await self.mount(Drawn(old.source), self._markdown, after=old)
                 await old.remove()
-
-    @staticmethod
-    def _drawn(source: str) -> Drawn:
-        return Drawn(source)
 
     @property
     def as_tokens(self) -> bool:
@@ -259,7 +255,7 @@ class Reply(GrownStack):
             self.frozen = True
             with self.app.batch_update():
                 await self.query(".frozen").remove()
-                await self.mount(self._drawn(for_terminal(self.said)), after=self._markdown)
+                await self.mount(Drawn(for_terminal(self.said)), after=self._markdown)
                 await self._markdown.remove()
                 await self._tail.remove()
 

@@ -151,7 +151,7 @@ class Stretch(GrownScroll):
                 gone.append(child)
         await self._messages.remove_children(gone)
 
-    def _settle(self, mark: Exchange, before: int, last: int = -1) -> None:
+    def _settle(self, mark: Exchange, before: int, last: int | None = None) -> None:
         """Until it stays: what has just been put in may not be laid out yet."""
         place = mark.virtual_region.y - before
         if mark.is_attached and place != last:

@@ -24,7 +24,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import engine
 from engine.catalog import disk, mirror, needed
-from engine.catalog.progress import CHECKING, Cancelled, Meter, Progress, Report, stopped
+from engine.catalog.progress import Cancelled, Meter, Progress, Report, stopped
 from engine.catalog.specs import ModelSpec
 from engine.catalog.stored import disk_use, drop_damaged, hub_cache, locate, remove
 from engine.errors import EngineError
@@ -158,15 +158,13 @@ def _listen(child: subprocess.Popen[str], spec: ModelSpec, meter: Meter, cancell
     assert child.stdout
     threading.Thread(target=_read, args=(child.stdout, lines), daemon=True).start()
     meter.at(0, spec.repo or "", "asking the hub")
-    works = False  # with what it has, so that nothing need come
     while True:
         if cancelled():
             raise stopped(spec.name)
         try:
             said = lines.get(timeout=0.1)
         except Empty:
-            if not works:
-                meter.still()
+            meter.still()
             continue
         if said is None:
             return None
@@ -180,7 +178,6 @@ def _listen(child: subprocess.Popen[str], spec: ModelSpec, meter: Meter, cancell
             disk.check_space(Path(said["plan"]["folder"]), said["plan"]["need"], spec.name)
             _tell(child.stdin, "go")
         else:
-            works = said["note"] == CHECKING
             meter.at(said["done"], said["file"], said["note"])
 
 

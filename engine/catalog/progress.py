@@ -68,7 +68,7 @@ class Meter:
         if (done, file, note) != self._now:
             self._now, self._moved_s = (done, file, note), now
         waited_s = now - self._moved_s
-        if waited_s >= STALL_S and not note.startswith(RETRYING):
+        if waited_s >= STALL_S and note != CHECKING and not note.startswith(RETRYING):
             note = f"{STALLED}: nothing has come for {waited_s:.0f} s" + (f" ({note})" if note else "")
         if self._seen and done < self._seen[-1][1]:
             self._seen.clear()  # a file started over: old times say nothing about it

@@ -156,7 +156,7 @@ class Controller:
         elif source.on:
             return
         drafter = _drafter(name)
-        on = any(source.on for part, source in self.sources.items() if _drafter(part) == drafter)
+        on = any(part.on for other, part in self.sources.items() if _drafter(other) == drafter)
         if on == self._said.get(drafter, True):
             return
         self._said[drafter] = on

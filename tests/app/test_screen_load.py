@@ -97,20 +97,29 @@ async def test_a_covered_chat_draws_once_a_second_and_at_once_when_it_is_seen_ag
         assert world.replies[0].exact == PROSE
 
 
+def watched(world: World, cost_s: float = 0.0) -> list[float]:
+    """The times at which steps are drawn, from now on; each drawing costs so much processor time more."""
+    drawn_s: list[float] = []
+    take = world.screen.take
+
+    async def seen(events: list[Event]) -> None:
+        if any(isinstance(event, Step) for event in events):
+            drawn_s.append(time.monotonic())
+            until_s = time.thread_time() + cost_s
+            while time.thread_time() < until_s:
+                pass
+        await take(events)
+
+    world.screen.take = seen  # type: ignore[method-assign]
+    return drawn_s
+
+
 async def test_a_reply_is_drawn_no_more_often_than_it_should() -> None:
     """Without pauses of the engine; a tenth of a second each for its first and last drawing."""
     world = World(scripted(PROSE, step_s=0.004), speed=1.0)
     async with world.app.run_test(size=(80, 24)) as pilot:
         await started(world, pilot)
-        drawn_s: list[float] = []
-        take = world.screen.take
-
-        async def seen(events: list[Event]) -> None:
-            if any(isinstance(event, Step) for event in events):
-                drawn_s.append(time.monotonic())
-            await take(events)
-
-        world.screen.take = seen  # type: ignore[method-assign]
+        drawn_s = watched(world)
         await ask(world, pilot, "go")
         assert len(drawn_s) > 3
         assert len(drawn_s) <= (drawn_s[-1] - drawn_s[0]) / PERIOD_CPU_S + 3
@@ -121,18 +130,7 @@ async def test_costly_drawing_beside_a_model_gets_a_share_of_the_time() -> None:
     world = World(scripted(PROSE * 3, step_s=0.004), speed=0.5)
     async with world.app.run_test(size=(80, 24)) as pilot:
         await started(world, pilot)
-        drawn_s: list[float] = []
-        take = world.screen.take
-
-        async def costly(events: list[Event]) -> None:
-            if any(isinstance(event, Step) for event in events):
-                drawn_s.append(time.monotonic())
-                until_s = time.thread_time() + 0.06
-                while time.thread_time() < until_s:
-                    pass
-            await take(events)
-
-        world.screen.take = costly  # type: ignore[method-assign]
+        drawn_s = watched(world, cost_s=0.06)
         world.screen.prompt.put("go")
         await pilot.press("enter")
         await wait_for(pilot, lambda: len(drawn_s) > 3)

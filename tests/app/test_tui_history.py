@@ -91,8 +91,9 @@ async def test_the_question_is_on_the_disk_before_the_first_token(tmp_path: Path
     assert [(chat.turns, chat.draft) for chat in saved(tmp_path)] == [([], "why?")]
 
 
-async def test_a_reply_goes_on_while_it_is_drawn_for_the_last_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next one may begin as soon as the model is free."""
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """The last drawing of a reply waits until this is set."""
     drawn = asyncio.Event()
     finish = Reply.finish
 
@@ -101,6 +102,11 @@ async def test_a_reply_goes_on_while_it_is_drawn_for_the_last_time(tmp_path: Pat
         await finish(self, *what)
 
     monkeypatch.setattr(Reply, "finish", later)
+    return drawn
+
+
+async def test_a_reply_goes_on_while_it_is_drawn_for_the_last_time(tmp_path: Path, drawn: asyncio.Event) -> None:
+    """The next one may begin as soon as the model is free."""
     app = World(scripted("One, two, ", finish_reason="length"), scripted("three."), machine=Machine(chats=tmp_path / "chats.db"))
     async with app.app.run_test() as pilot:
         await started(app, pilot)
@@ -115,15 +121,7 @@ async def test_a_reply_goes_on_while_it_is_drawn_for_the_last_time(tmp_path: Pat
         assert [reply.exact for reply in app.replies] == ["One, two, three."]
 
 
-async def test_a_reply_is_on_the_disk_before_it_is_drawn_for_the_last_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn = asyncio.Event()
-    finish = Reply.finish
-
-    async def later(self: Reply, *what: Any) -> None:
-        await drawn.wait()
-        await finish(self, *what)
-
-    monkeypatch.setattr(Reply, "finish", later)
+async def test_a_reply_is_on_the_disk_before_it_is_drawn_for_the_last_time(tmp_path: Path, drawn: asyncio.Event) -> None:
     app = World(SHORT, machine=Machine(chats=tmp_path / "chats.db"))
     async with app.app.run_test() as pilot:
         await started(app, pilot)

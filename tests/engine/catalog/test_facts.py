@@ -169,6 +169,10 @@ def test_a_stall_is_said_and_ends() -> None:
     now[0] = 30.0
     counter.still()
     assert (seen[-1].state, seen[-1].note) == ("retrying", "retrying: the connection broke")
+    counter.at(101, "f", "checking")
+    now[0] = 60.0
+    counter.still()
+    assert (seen[-1].state, seen[-1].note) == ("", "checking")
     counter.at(200, "f", "part 1 of 2")
     assert (seen[-1].state, seen[-1].note) == ("", "part 1 of 2")
 
