@@ -63,7 +63,7 @@ def _costs(target: Target, widths: tuple[int, ...], parent: Callable[[int], int]
     """Seconds of a pass by its number of rows, the quickest of so many; row i + 1 hangs below row parent(i)."""
     costs: dict[int, float] = {}
     held = target.length
-    for width in (1, *(width for width in widths for _ in range(times))):  # the first pass warms up
+    for width in (1, *(width for width in widths for _ in range(times)), 1):  # the first pass warms up, all are weighed against one row
         if width > target.max_nodes + 1:
             break
         begun = perf_counter()

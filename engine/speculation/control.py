@@ -24,7 +24,8 @@ PROBE_LEAST, GAIN_LOST = 2, 0.9  # a trial ends after so many steps where no mor
 FAIR_STEPS = 8  # drafts that an unknown drafter may try before it is judged
 REPLY_STEPS = 5.0  # drafts that all earlier replies weigh together when one begins: another text may be drafted much better or worse
 PROBE_SHARE = 0.02  # of the time may go into trials
-PLAIN_EVERY = 64  # drafted steps after which a plain one is timed
+PLAIN_SHARE = 0.01  # of the time may be lost to plain steps that are timed while drafting pays: the less it pays, the more often
+PLAIN_LEAST, PLAIN_EVERY = 12, 64  # drafted steps after which a plain one is timed, at least and at most
 NEWS_EVERY = 16  # times that a drafter yields to a better one until it drafts all the same
 LARGER_FIRST = 8  # drafts until a tree of twice the size is tried
 SETTLED = 24  # steps that a drafter must stay on until it counts: a trial may have been lucky
@@ -36,7 +37,7 @@ class Controller:
     def __init__(self) -> None:
         self.verify = Cost()
         self.trees = Cost()  # of passes whose rows branch: where each row must see its ancestors in their own slots these cost more
-        self.other = Cost()
+        self.other = Cost()  # the host's share of plain steps (0) and of drafted ones (1)
         self.sources: dict[str, Source] = {}
         self.steps = 0
         self.drafted = 0  # steps since the last plain one
@@ -65,7 +66,7 @@ class Controller:
     @property
     def plain_s(self) -> float:
         """Seconds of a plain step, as measured."""
-        return self.verify.at(1) + self.other.at(1)
+        return self.verify.at(1) + self.other.at(0)
 
     def pass_s(self, source: Source, nodes: float) -> float:
         """Expected seconds of verifying so many nodes of this source."""
@@ -107,10 +108,13 @@ class Controller:
             return 0
         if self.k is not None:
             return min(self.k, self.most)
-        if self.drafted >= PLAIN_EVERY:  # everything is weighed against plain: know what it costs now
-            return 0
         source = self.source(name)
+        if not (source.on or source.trial or source.tested) and source.idle + 1 < source.wait:
+            source.idle += 1
+            return 0
         k, gain = self.best(name)
+        if self.drafted >= min(max(PLAIN_LEAST, (1.0 - 1.0 / max(gain, 1.0)) / PLAIN_SHARE), PLAIN_EVERY):
+            return 0  # everything is weighed against plain: know what it costs now
         if 0 < source.trial <= PROBE_STEPS - PROBE_LEAST and gain < GAIN_LOST:
             source.trial, source.tested = 0, True
         if source.trial > 0:
@@ -182,7 +186,7 @@ class Controller:
         size = max(nodes, asked)
         self.drafted = self.drafted + 1 if size else 0
         (self.trees if nodes > depth else self.verify).add(nodes + 1, verify_s)
-        self.other.add(1, other_s)
+        self.other.add(1 if size else 0, other_s)
         if not nodes:
             self.trees.add(1, verify_s)
         if not size:

@@ -142,7 +142,7 @@ class Lane:
 def describe(control: Controller) -> list[str]:
     """What the controller believes of each source, one sentence each."""
     rows = ", ".join(f"{n} {1000 * control.verify.at(n):.1f}" for n in (1, 2, 3, 4, 6, 8))
-    out = [f"a pass by rows in ms: {rows}; the host {1000 * control.other.at(1):.2f}"] if control.verify.known else []
+    out = [f"a pass by rows in ms: {rows}; the host {1000 * control.other.at(0):.2f}"] if control.verify.known else []
     for name, source in sorted(control.sources.items()):
         if not source.steps:
             continue

@@ -52,7 +52,7 @@ def test_costs_of_a_card_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         found[start] = control
         assert control.verify.known
         if start in ("second", "first again"):
-            assert rows == [1, *costs.WARM]
+            assert rows == [1, *costs.WARM, 1]
         if start == "another model":
             notebook.remember(torch.device("cpu"), "costs of x, trees", {"1": "much"})
     assert begun == ["first", "another model"]

@@ -234,8 +234,8 @@ def test_the_wait_for_a_trial_doubles_up_to_a_limit() -> None:
     world = World(flat, 0.0005, lambda i: 0.0, noise=0.0)
     budgets, _ = world.run(4000)
     tried = [i for i, k in enumerate(budgets) if k]
-    trials = [i for n, i in enumerate(tried) if n == 0 or i > tried[n - 1] + 1]
-    waits = [b - a for a, b in itertools.pairwise(trials)]
+    trials = [i for n, i in enumerate(tried) if n == 0 or i > tried[n - 1] + 2]  # a plain step may be timed in between
+    waits = [b - a for a, b in itertools.pairwise(trials[1:])]  # while it is on, plain steps stand between its drafts, too
     assert len(waits) >= 6
     assert all(b >= a - 2 for a, b in itertools.pairwise(waits)), waits
     assert waits[-1] > PROBE_MOST - 10
@@ -278,6 +278,29 @@ def test_plain_is_timed_again_while_drafting_goes_well() -> None:
     assert world.control.take_notices() == []
     world.control.k = 5
     assert 0 not in world.run(3 * PLAIN_EVERY)[0]  # a fixed length is fixed
+
+
+def test_plain_is_timed_the_more_often_the_less_drafting_pays() -> None:
+    """A machine that becomes quicker or slower makes old times of plain steps wrong, and where the gain is small that decides."""
+    shares = []
+    for chance in (0.18, 0.5, 0.9):
+        world = World(flat, 0.001, lambda i, chance=chance: chance if i < 1 else 0.0, noise=0.0)
+        world.run(100)
+        budgets, rate = world.run(800)
+        shares.append(budgets.count(0) / len(budgets))
+        assert rate > world.rate(0)
+    assert shares[0] > 1.5 * shares[1] > 2 * shares[2] > 0
+
+
+def test_what_drafted_steps_cost_the_host_is_their_own() -> None:
+    """A step that judges a draft, and hears of it, keeps the host longer than a plain one."""
+    control = Controller()
+    control.measured({1: 0.008, 2: 0.010})
+    control.learn("d", 0, 0, 0, 0.0, 0.008, 0.001)
+    control.learn("d", 1, 1, 1, 0.001, 0.010, 0.0014)
+    assert control.plain_s == pytest.approx(0.009)
+    (chance,) = control.source("d").chances(1)
+    assert control.gains("d", (1,))[0] == pytest.approx((1 + chance) * 0.009 / (0.010 + 0.001 + 0.0014))
 
 
 def test_each_source_is_judged_alone() -> None:
