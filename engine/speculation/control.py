@@ -27,7 +27,7 @@ PROBE_SHARE = 0.02  # of the time may go into trials
 PLAIN_SHARE = 0.01  # of the time may be lost to plain steps that are timed while drafting pays: the less it pays, the more often
 PLAIN_LEAST, PLAIN_EVERY = 12, 64  # drafted steps after which a plain one is timed, at least and at most
 NEWS_EVERY = 16  # times that a drafter yields to a better one until it drafts all the same
-LARGER_FIRST = 8  # drafts until a tree of twice the size is tried
+LARGER_FIRST = 8  # drafts until twice the size is tried
 SETTLED = 24  # steps that a drafter must stay on until it counts: a trial may have been lucky
 
 
@@ -118,7 +118,7 @@ class Controller:
         if 0 < source.trial <= PROBE_STEPS - PROBE_LEAST and gain < GAIN_LOST:
             source.trial, source.tested = 0, True
         if source.trial > 0:
-            return k
+            return min(k, source.reach)
         if source.tested:  # a trial has just ended: only new experience can turn it on again
             source.tested = False
             if gain > GAIN_ON:
@@ -129,28 +129,30 @@ class Controller:
         if source.on:
             return self._larger(source, k)
         source.idle += 1
-        if source.idle < max(source.wait, self._dear(source, k)):
-            return 0
-        source.idle, source.wait = 0, min(2 * source.wait, PROBE_MOST)
-        source.begin_trial()
-        return k
+        for nodes in (k, 1):  # one node is a cheap trial, and tells what drafting costs now
+            if source.idle >= max(source.wait, self._dear(source, nodes)):
+                source.idle, source.wait = 0, min(2 * source.wait, PROBE_MOST)
+                source.begin_trial(nodes)
+                return nodes
+        return 0
 
     def _larger(self, source: Source, k: int) -> int:
-        """k, but now and then twice as many nodes of a tree: its levels make drafting no straight line, so only a trial tells what they
-        cost. Ever more rarely while that changes nothing."""
-        if not source.branched or k >= self.most:
+        """k, but now and then one more node or twice as many: what was timed once in a bad moment looks dear for ever, and the levels of
+        a tree make drafting no straight line, so only a trial tells what they cost. Ever more rarely while that changes nothing."""
+        most = self.most if source.branched else min(self.most, MOST_NODES)
+        if k >= most:
             return k
         if k > source.size:
             source.size, source.patience = k, LARGER_FIRST
         source.small += 1
         if source.small < source.patience:
             return k
-        source.small, source.patience = 0, min(2 * source.patience, PROBE_MOST)
-        return min(2 * k, self.most)
+        source.small, source.patience, source.double = 0, min(2 * source.patience, PROBE_MOST), not source.double
+        return min(2 * k if source.double else k + 1, most)
 
     def _dear(self, source: Source, k: int) -> float:
-        """Plain steps that must pass before a trial of length k costs no more than its share."""
-        loss_s = PROBE_STEPS * (source.draft.at(k) + self.pass_s(source, k) - self.verify.at(1))
+        """Plain steps that must pass before a trial of length k costs no more than its share; one that loses ends early."""
+        loss_s = PROBE_LEAST * (source.draft.at(k) + self.pass_s(source, k) - self.verify.at(1))
         return max(loss_s, source.lost_s) / (PROBE_SHARE * self.plain_s) if self.plain_s > 0 else 0.0
 
     def _tell(self, name: str, source: Source, gain: float) -> None:
@@ -185,19 +187,26 @@ class Controller:
         self.steps += 1
         size = max(nodes, asked)
         self.drafted = self.drafted + 1 if size else 0
+        plain_s = self.verify.at(1)
         (self.trees if nodes > depth else self.verify).add(nodes + 1, verify_s)
         self.other.add(1 if size else 0, other_s)
         if not nodes:
             self.trees.add(1, verify_s)
+            for cost in (self.verify, self.trees, *(source.draft for source in self.sources.values())):
+                cost.follow(self.verify.at(1) / plain_s if plain_s > 0.0 else 1.0)
+                cost.settle()
         if not size:
             return
         source = self.source(name)
+        draft_before_s = source.draft.at(nodes)
         source.draft.add(nodes, draft_s)
+        if draft_before_s > 0.0:  # drafting one node or five differs by nodes, not by what the machine does besides
+            source.draft.follow(source.draft.at(nodes) / draft_before_s)
         source.learn(size, max(depth, asked), accepted, range(1, accepted + 1) if kept is None else kept)
         if asked:
             source.stopped(nodes, asked)
         if source.trial > 0:
-            source.lost_s += draft_s + verify_s + other_s - (accepted + 1) * self.plain_s
+            source.lost_s += draft_s + self.pass_s(source, nodes) + self.other.at(1) - (accepted + 1) * self.plain_s
             source.trial -= 1
             source.tested = source.trial == 0
 

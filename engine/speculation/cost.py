@@ -13,6 +13,7 @@ class Cost:
         self._mean: dict[float, float] = {float(size): seconds for size, seconds in (measured or {}).items()}
         self._count: dict[float, int] = dict.fromkeys(self._mean, 1)
         self._sizes = sorted(self._mean)
+        self._fresh: set[float] = set()  # measured since `settle` was last called
 
     def add(self, size: int, seconds: float) -> None:
         """One more measurement. A single slow pass (another program, a page fault) moves the mean only a little: a size that looks
@@ -23,6 +24,18 @@ class Cost:
             insort(self._sizes, size)
         self._mean[size] = old + weight * (min(seconds, 1.5 * old) - old) if old > 0.0 else seconds
         self._count[size] = count + 1
+        self._fresh.add(size)
+
+    def follow(self, factor: float) -> None:
+        """The machine has become slower by this factor, as seen elsewhere: what was not measured since `settle` goes with it. A load, a
+        hot laptop or another program slow everything, and what looks dear would not be chosen again and never be corrected."""
+        for size in self._sizes:
+            if size not in self._fresh:
+                self._mean[size] *= factor
+
+    def settle(self) -> None:
+        """From now on all sizes follow, until they are measured again."""
+        self._fresh.clear()
 
     @property
     def known(self) -> bool:

@@ -32,15 +32,17 @@ class Source:
     branched: bool = False  # it has drafted a tree: nodes are judged by rank
     hit: list[float] = field(default_factory=list)  # [g]: faded count of kept nodes of rank group g
     judged: list[float] = field(default_factory=list)  # [g]: … of all its nodes
-    size: int = 0  # the largest tree that was best so far
-    small: int = 0  # drafts since a larger tree was tried
+    size: int = 0  # the largest size that was best so far
+    small: int = 0  # drafts since a larger one was tried
     patience: int = 0  # … until it is tried again
+    double: bool = False  # the last one was twice as large, not one node larger
     went: list[float] = field(default_factory=list)  # [i]: faded count of drafts that had a node of rank i + 1
     allowed: list[float] = field(default_factory=list)  # [i]: … that were allowed one; empty where it never stops by itself
     on: bool = True
     idle: int = 0  # plain steps since it was turned off
     wait: int = PROBE_FIRST
     trial: int = 0  # steps left of a trial
+    reach: int = 0  # nodes that it may draft
     lost_s: float = 0.0  # what the last trial has cost; more than expected where the drafter had to catch up first
     tested: bool = False  # a trial has ended and was not judged yet
     since: int = 0  # the controller's step at the last change
@@ -91,9 +93,9 @@ class Source:
         for counts in (self.kept, self.tried, self.hit, self.judged):
             counts[:] = [count * share for count in counts]
 
-    def begin_trial(self) -> None:
-        """The next steps shall weigh as much as all before them."""
-        self.trial, self.lost_s = PROBE_STEPS, 0.0
+    def begin_trial(self, reach: int) -> None:
+        """The next steps draft at most so many nodes; they shall weigh as much as all before them."""
+        self.trial, self.reach, self.lost_s = PROBE_STEPS, reach, 0.0
         self.fade(PROBE_STEPS)
 
     def learn(self, nodes: int, depth: int, accepted: int, kept: Sequence[int]) -> None:
