@@ -289,10 +289,9 @@ def test_what_was_learnt_in_a_bad_moment_does_not_keep_it_off(pays: bool) -> Non
     world.run(40)
     assert not world.control.source("d").on
     world.verify, world.draft_s = cliff, 0.004
-    budgets: list[int] = []
     for _ in range(5):
         world.control.begin()
-        budgets, rate = world.run(96)
+        world.run(96)
     assert world.control.source("d").on == pays
     world.control.begin()
     _, rate = world.run(96)
