@@ -58,10 +58,10 @@ class Controller:
         return self.sources.setdefault(name, Source())
 
     def begin(self) -> None:
-        """A reply begins. What earlier ones have taught counts, but not for long; who was off is tried again soon."""
+        """A reply begins. What earlier ones have taught counts, but not for long; who was off is tried again soon, if it may cost that."""
         for source in self.sources.values():
             source.fade(REPLY_STEPS)
-            source.wait, source.lost_s = min(source.wait, PROBE_FIRST), source.lost_s / 2
+            source.wait = min(source.wait, PROBE_FIRST)
 
     @property
     def plain_s(self) -> float:

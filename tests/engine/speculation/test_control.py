@@ -298,6 +298,23 @@ def test_what_was_learnt_in_a_bad_moment_does_not_keep_it_off(pays: bool) -> Non
     assert rate > (0.9 * world.best if pays else 0.96 * world.rate(0))
 
 
+def test_trials_keep_their_share_over_many_short_replies() -> None:
+    """Each trial reads what was written since the last draft, and a reply is hardly longer than the wait for a trial."""
+    control = Controller()
+    control.measured({w: flat(w) for w in WIDTHS})
+    spent, plain, behind = 0.0, 0.0, 0
+    for reply in range(40):
+        control.begin()
+        for _ in range(60):
+            k = control.budget("d")
+            draft_s = 0.02 * k + 0.0002 * behind if k else 0.0
+            behind = 0 if k else behind + 1
+            control.learn("d", k, k, 0, draft_s, flat(k + 1), 0.0005)
+            if reply >= 10:
+                spent, plain = spent + draft_s + flat(k + 1), plain + flat(1)
+    assert plain / spent > 0.97
+
+
 def test_plain_is_timed_again_while_drafting_goes_well() -> None:
     world = World(flat, 0.001, lambda i: 0.9)
     budgets, _ = world.run(10 * (PLAIN_EVERY + 1))
