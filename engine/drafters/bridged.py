@@ -23,6 +23,7 @@ from engine.speculation.sampling import Filters
 
 METHODS = ("slem", "tli", "pf", "slrs")
 SMALL_VOCABULARY = 4096  # up to here slrs is quick enough
+NO_TEMPLATE = "has no chat template: it reads the chat with plain role labels, and may guess worse for it."
 TARGETS_OWN = "Choose a drafter of the same family, or ngram."
 
 
@@ -57,7 +58,7 @@ class Pair:
         """What the person should know: the pair is sound, but perhaps not wise."""
         maps = vocabulary_map(self.target, self.drafter)
         pieces = {part: calibration.shares(self.target, self.drafter, maps, calibration.text(part))[1] for part in calibration.PARTS}
-        notes = [f"{self.spec.name}: {note}" for note in self.tokenizer.notes]
+        notes = [] if self.tokenizer.has_template else [f"{self.spec.name} {NO_TEMPLATE}"]
         notes += expectations(self.target, self.drafter, maps, pieces)
         large = size_reason(self._target_spec, target_path, self.spec, path) if target_path is not None else None
         notes += [large] if large is not None else []

@@ -13,6 +13,7 @@ from engine.catalog import measured
 from engine.catalog.specs import AUTO, NGRAM, NONE, ModelSpec
 from engine.decoder.tokenizer import load_tokenizer
 from engine.drafters import registry
+from engine.drafters.bridged import NO_TEMPLATE
 from engine.drafters.cross import Cross
 from engine.drafters.model import ModelDrafter
 from engine.drafters.ngram import Ngram
@@ -110,6 +111,16 @@ def test_a_model_with_another_vocabulary_drafts_through_the_bridge(
     assert build(spec_of(models["small"], "drafter"), method, beside, CPU, PLAIN).drafter.method == (  # type: ignore[union-attr]
         "model" if method == "auto" else method
     )
+
+
+def test_a_drafter_without_a_chat_template_says_what_that_means_for_a_drafter(beside: Beside, tmp_path: Path, home: Path) -> None:
+    bare = tiny_model(tmp_path / "bare", 4, shift=7)
+    settings = json.loads((bare / "tokenizer_config.json").read_text())
+    settings.pop("chat_template", None)
+    (bare / "tokenizer_config.json").write_text(json.dumps(settings))
+    (bare / "chat_template.jinja").unlink(missing_ok=True)
+    notes = build(spec_of(bare, "drafter", params=0.1), "auto", beside, CPU, PLAIN).notes
+    assert [note for note in notes if "template" in note] == [f"bare {NO_TEMPLATE}"]
 
 
 def test_a_pair_that_is_unwise_is_allowed_and_says_what_to_expect(beside: Beside, models: dict[str, Path], home: Path) -> None:
