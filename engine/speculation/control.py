@@ -23,6 +23,7 @@ PROBE_MOST = 384  # plain steps, at most, until an idle drafter is tried again
 PROBE_LEAST, GAIN_LOST = 2, 0.9  # a trial ends after so many steps where no more than this is promised
 FAIR_STEPS = 8  # drafts that an unknown drafter may try before it is judged
 REPLY_STEPS = 5.0  # drafts that all earlier replies weigh together when one begins: another text may be drafted much better or worse
+LOOK_EVERY = 8  # plain steps, at most, between two looks whether a trial may begin
 PROBE_SHARE = 0.02  # of the time may go into trials
 PLAIN_SHARE = 0.01  # of the time may be lost to plain steps that are timed while drafting pays: the less it pays, the more often
 PLAIN_LEAST, PLAIN_EVERY = 12, 64  # drafted steps after which a plain one is timed, at least and at most
@@ -109,8 +110,8 @@ class Controller:
         if self.k is not None:
             return min(self.k, self.most)
         source = self.source(name)
-        if not (source.on or source.trial or source.tested) and source.idle + 1 < source.wait:
-            source.idle += 1
+        if not (source.on or source.trial or source.tested) and source.idle + 1 < max(source.wait, source.look):
+            source.idle += 1  # weighing takes longer than that, and a small target's step is short
             return 0
         k, gain = self.best(name)
         if self.drafted >= min(max(PLAIN_LEAST, (1.0 - 1.0 / max(gain, 1.0)) / PLAIN_SHARE), PLAIN_EVERY):
@@ -124,16 +125,17 @@ class Controller:
             if gain > GAIN_ON:
                 source.on, source.since = True, self.steps
         elif source.on and source.steps >= FAIR_STEPS and gain < GAIN_OFF:
-            source.on, source.since, source.idle = False, self.steps, 0
+            source.on, source.since, source.idle, source.look = False, self.steps, 0, 0
         self._tell(name, source, gain)
         if source.on:
             return self._larger(source, k)
         source.idle += 1
         for nodes in (k, 1):  # one node is a cheap trial, and tells what drafting costs now
             if source.idle >= max(source.wait, self._dear(source, nodes)):
-                source.idle, source.wait = 0, min(2 * source.wait, PROBE_MOST)
+                source.idle, source.look, source.wait = 0, 0, min(2 * source.wait, PROBE_MOST)
                 source.begin_trial(nodes)
                 return nodes
+        source.look = source.idle + LOOK_EVERY
         return 0
 
     def _larger(self, source: Source, k: int) -> int:

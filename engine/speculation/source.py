@@ -41,6 +41,7 @@ class Source:
     on: bool = True
     idle: int = 0  # plain steps since it was turned off
     wait: int = PROBE_FIRST
+    look: int = 0  # idle steps until it is weighed again
     trial: int = 0  # steps left of a trial
     reach: int = 0  # nodes that it may draft
     lost_s: float = 0.0  # what the last trial has cost; more than expected where the drafter had to catch up first
