@@ -27,6 +27,7 @@ LOOK_EVERY = 8  # plain steps, at most, between two looks whether a trial may be
 PROBE_SHARE = 0.02  # of the time may go into trials
 PLAIN_SHARE = 0.01  # of the time may be lost to plain steps that are timed while drafting pays: the less it pays, the more often
 PLAIN_LEAST, PLAIN_EVERY = 12, 64  # drafted steps after which a plain one is timed, at least and at most
+PLAIN_KNOWN = 16  # plain steps until a change of what they cost is a change of the machine
 NEWS_EVERY = 16  # times that a drafter yields to a better one until it drafts all the same
 LARGER_FIRST = 8  # drafts until twice the size is tried
 SETTLED = 24  # steps that a drafter must stay on until it counts: a trial may have been lucky
@@ -194,8 +195,13 @@ class Controller:
         self.other.add(1 if size else 0, other_s)
         if not nodes:
             self.trees.add(1, verify_s)
+            factor = self.verify.at(1) / plain_s if plain_s > 0.0 else 1.0
+            if (
+                self.verify.times(1) <= PLAIN_KNOWN
+            ):  # perhaps plain alone was timed wrong; what is too cheap is tried, and corrected
+                factor = min(factor, 1.0)
             for cost in (self.verify, self.trees, *(source.draft for source in self.sources.values())):
-                cost.follow(self.verify.at(1) / plain_s if plain_s > 0.0 else 1.0)
+                cost.follow(factor)
                 cost.settle()
         if not size:
             return

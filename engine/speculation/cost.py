@@ -37,6 +37,10 @@ class Cost:
         """From now on all sizes follow, until they are measured again."""
         self._fresh.clear()
 
+    def times(self, size: float) -> int:
+        """How often this size was measured."""
+        return self._count.get(size, 0)
+
     @property
     def known(self) -> bool:
         """Whether it can tell sizes apart."""

@@ -261,6 +261,7 @@ def test_the_screen_is_not_flooded_at_the_border() -> None:
 
 WRONG = {
     "plain looked dearer": lambda width: 3.0 if width == 1 else 1.0,
+    "plain looked cheaper": lambda width: 0.4 if width == 1 else 1.0,
     "wide passes looked dearer": lambda width: 1.0 if width == 1 else 2.0,
     "one width looked dearer": lambda width: 2.0 if width == 3 else 1.0,
     "all looked dearer": lambda width: 3.0,
@@ -285,17 +286,20 @@ def test_a_wrong_timing_at_load_is_corrected(kept: float, name: str) -> None:
 def test_what_was_learnt_in_a_bad_moment_does_not_keep_it_off(pays: bool) -> None:
     """A reply was written while another program took most of the machine, drafts above all. Replies later all is as it should be."""
     slow = 4.0
-    world = World(lambda width: slow * cliff(width), slow * 5 * 0.004, lambda i: 0.7 if pays else 0.1)
-    world.run(40)
-    assert not world.control.source("d").on
-    world.verify, world.draft_s = cliff, 0.004
-    for _ in range(5):
+    reached = []
+    for seed in range(1, 9):
+        world = World(lambda width: slow * cliff(width), slow * 5 * 0.004, lambda i: 0.7 if pays else 0.1, seed=seed)
+        world.run(40)
+        assert not world.control.source("d").on
+        world.verify, world.draft_s = cliff, 0.004
+        for _ in range(5):
+            world.control.begin()
+            world.run(96)
+        assert world.control.source("d").on == pays
         world.control.begin()
-        world.run(96)
-    assert world.control.source("d").on == pays
-    world.control.begin()
-    _, rate = world.run(96)
-    assert rate > (0.9 * world.best if pays else 0.96 * world.rate(0))
+        _, rate = world.run(96)
+        reached.append(rate / (world.best if pays else world.rate(0)))
+    assert mean(reached) > 0.96
 
 
 def test_trials_keep_their_share_over_many_short_replies() -> None:
