@@ -196,9 +196,7 @@ class Controller:
         if not nodes:
             self.trees.add(1, verify_s)
             factor = self.verify.at(1) / plain_s if plain_s > 0.0 else 1.0
-            if (
-                self.verify.times(1) <= PLAIN_KNOWN
-            ):  # perhaps plain alone was timed wrong; what is too cheap is tried, and corrected
+            if self.verify.times(1) <= PLAIN_KNOWN:  # perhaps plain alone was timed wrong; what is too cheap is tried, and corrected
                 factor = min(factor, 1.0)
             for cost in (self.verify, self.trees, *(source.draft for source in self.sources.values())):
                 cost.follow(factor)
