@@ -30,7 +30,7 @@ from engine.words import counted
 
 PERIOD_S = 1 / 15
 PERIOD_CPU_S = 0.3  # where the model runs on the same cores: a frame stops the engine for as long as it takes
-SHARE_CPU = 0.05  # and a long reply's frames, which take longer, no more than this share of the time
+SHARE_CPU = 0.03  # and a long reply's frames, which take longer, no more than this share of the time
 IDLE_S = 0.5
 SLOWEST_S = 1.0
 STEPS = ("message_up", "message_down", "first_message", "last_message", "version_before", "version_after", "find_next", "find_before")

@@ -126,11 +126,11 @@ async def test_a_reply_is_drawn_no_more_often_than_it_should() -> None:
 
 
 async def test_costly_drawing_beside_a_model_gets_a_share_of_the_time() -> None:
-    """So that the model, which waits meanwhile, keeps 95 % of it, down to one drawing a second."""
+    """So that the model, which waits meanwhile, keeps all but three percent of it, down to one drawing a second."""
     world = World(scripted(PROSE * 3, step_s=0.004), speed=0.5)
     async with world.app.run_test(size=(80, 24)) as pilot:
         await started(world, pilot)
-        drawn_s = watched(world, cost_s=0.06)
+        drawn_s = watched(world, cost_s=0.035)
         world.screen.prompt.put("go")
         await pilot.press("enter")
         await wait_for(pilot, lambda: len(drawn_s) > 3)
