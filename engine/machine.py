@@ -58,16 +58,11 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def free_memory() -> None:
-    """Give back what was dropped, to the device and to the system (glibc keeps what lies between pieces that are in use).
-
-    What is left is in use, some hundred thousand objects: Python need not look through them again in the middle of a reply.
-    """
+    """Give back what was dropped, to the device and to the system (glibc keeps what lies between pieces that are in use)."""
     import ctypes
     import gc
 
-    gc.unfreeze()
     gc.collect()
-    gc.freeze()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
     if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
