@@ -87,8 +87,8 @@ class ChatScreen(ChatCommands):
         self._wake.set()
 
     async def _pump(self) -> None:
-        """Look for events, draw them, rest for a multiple of what the drawing took."""
-        rest_s = 0.0
+        """Look for events, draw them, rest for a multiple of what the drawing took; what the screen does meanwhile counts for the next."""
+        rest_s, ended_cpu_s = 0.0, time.thread_time()
         while True:
             if self.lent:  # the chat is hidden, and its events are another screen's
                 await self._wake.wait()
@@ -109,7 +109,8 @@ class ChatScreen(ChatCommands):
             self._show_below()
             took_s = time.monotonic() - start_s
             self.longest_s = max(self.longest_s, took_s)
-            used_s = time.thread_time() - start_cpu_s
+            meanwhile_s, ended_cpu_s = start_cpu_s - ended_cpu_s, time.thread_time()
+            used_s = ended_cpu_s - start_cpu_s + meanwhile_s
             rest_s = min(SLOWEST_S, max(self.period_s, 4 * took_s, used_s / SHARE_CPU if self._beside_model else 0.0))
 
     @property

@@ -34,6 +34,7 @@ from engine.protocol import Segment
 from engine.words import counted
 
 TAIL_LINES = 60
+TAIL_STEP = 4  # rows that the open block grows by: most new words then need no layout of the screen, which costs the engine dearly
 LIVE_BLOCKS = 80  # of one reply
 THAW_LINES = 400
 PAINT_BLOCKS, PAINT_CHARACTERS = 16, 4_000  # drawn at a time
@@ -155,9 +156,13 @@ class Reply(GrownStack):
         above = f"… {counted(left, 'line')} above, shown when this block is complete\n" if left else ""
         content = Content.assemble((above, "dim"), for_terminal(shown).rstrip("\n"))
         visible = bool(shown.strip()) and not self._waiting
-        size = self._tail.content_size  # most new words only fill the last line: a layout of the screen for them costs the engine dearly
-        grows = visible != self._tail.display or not size.width or content.get_height({}, size.width) != size.height
+        size = self._tail.content_size
+        rows = content.get_height({}, size.width) if size.width else 1
+        room = -(-rows // TAIL_STEP) * TAIL_STEP
+        grows = visible != self._tail.display or room != size.height
         self._tail.update(content, layout=grows)
+        if grows:
+            self._tail.styles.min_height = room
         if visible != self._tail.display:
             self._tail.display = visible
 

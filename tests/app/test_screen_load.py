@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from app.prompts import read
+from app.screens import chat
 from app.screens.bench import BenchScreen
 from app.screens.chat import PERIOD_CPU_S, PERIOD_S, SLOWEST_S
 from app.screens.compare import CompareScreen
@@ -135,6 +136,29 @@ async def test_costly_drawing_beside_a_model_gets_a_share_of_the_time() -> None:
         await pilot.press("enter")
         await wait_for(pilot, lambda: len(drawn_s) > 3)
         gaps = [b - a for a, b in pairwise(drawn_s)]
+        assert sorted(gaps)[len(gaps) // 2] > 0.9
+        await pilot.press("escape")
+        await wait_for(pilot, lambda: world.rests)
+
+
+async def test_what_the_screen_does_between_two_drawings_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Timers, keys, the end of a layout: the model waits for them as well. Here they take nearly the whole share."""
+    monkeypatch.setattr(chat, "SHARE_CPU", 0.2)
+    world = World(scripted(PROSE * 3, step_s=0.004), speed=0.5)
+
+    def work() -> None:
+        until_s = time.thread_time() + 0.018
+        while time.thread_time() < until_s:
+            pass
+
+    async with world.app.run_test(size=(80, 24)) as pilot:
+        await started(world, pilot)
+        drawn_s = watched(world)
+        world.screen.set_interval(0.1, work)
+        world.screen.prompt.put("go")
+        await pilot.press("enter")
+        await wait_for(pilot, lambda: len(drawn_s) > 4)
+        gaps = [b - a for a, b in pairwise(drawn_s)][1:]
         assert sorted(gaps)[len(gaps) // 2] > 0.9
         await pilot.press("escape")
         await wait_for(pilot, lambda: world.rests)

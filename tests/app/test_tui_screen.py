@@ -11,9 +11,10 @@ from textual.widgets import Markdown
 from app.chat import ChatOptions
 from app.screens.chat import IDLE_S
 from app.widgets.formatted import Fence, Formatted
-from app.widgets.reply import Reply
+from app.widgets.reply import TAIL_LINES, TAIL_STEP, Reply
 from app.widgets.too_small import TooSmall
 from engine.catalog.specs import NGRAM
+from engine.protocol import Segment
 from tests.app.tui_world import BIG, SHORT, TRACES, World, ask, held, load_trace, scripted, sees, settled, started, wait_for
 
 MIXED = (
@@ -146,6 +147,26 @@ async def test_a_reply_that_grows_costs_one_layout_a_frame() -> None:
         assert len(layouts) <= len(set(layouts)) + 2
 
 
+async def test_an_open_block_grows_by_some_rows_at_a_time() -> None:
+    """Each growth is a layout of the whole screen; what fits into the rows that there are is drawn at once all the same."""
+    world = World()
+    async with world.app.run_test(size=(60, 24)) as pilot:
+        await started(world, pilot)
+        reply = Reply("small")
+        await world.screen.transcript.add(reply)
+        heights: list[int] = []
+        for n in range(10 * TAIL_STEP):
+            reply.feed([Segment(f"line {n}\n", "plain", ())])
+            await reply.paint()
+            await sees(world, pilot, f"line {n}")
+            heights.append(reply.query(".tail").first().size.height)
+        assert heights == [TAIL_STEP * (n // TAIL_STEP + 1) for n in range(10 * TAIL_STEP)]
+        reply.feed([Segment("\nThe next block", "plain", ())])
+        await reply.paint()
+        await sees(world, pilot, "The next block")
+        assert reply.query(".tail").first().size.height == TAIL_STEP
+
+
 async def test_code_is_coloured_once() -> None:
     Fence.highlight.cache_clear()
     world = World("Code:\n\n```py\nx = 1\n```\n\nDone.")
@@ -169,7 +190,7 @@ async def test_while_streaming_closed_blocks_are_markdown_and_the_open_one_is_pl
         )
         reply = world.replies[0]
         assert reply.query_one(Markdown).source == "Before.\n\n"
-        assert reply.query(".tail").first().size.height <= 61
+        assert reply.query(".tail").first().size.height <= TAIL_LINES + TAIL_STEP
         held_reply.go()
         await wait_for(pilot, lambda: world.rests)
         assert len(reply.query_one(Markdown).query("MarkdownFence")) == 1
