@@ -88,7 +88,7 @@ class ChatScreen(ChatCommands):
 
     async def _pump(self) -> None:
         """Look for events, draw them, rest for a multiple of what the drawing took; what the screen does meanwhile counts for the next."""
-        rest_s, ended_cpu_s = 0.0, time.thread_time()
+        rest_s, cpu_s = 0.0, time.thread_time()
         while True:
             if self.lent:  # the chat is hidden, and its events are another screen's
                 await self._wake.wait()
@@ -99,7 +99,7 @@ class ChatScreen(ChatCommands):
                 await asyncio.wait_for(self._wake.wait(), IDLE_S if at_rest else rest_s)
             self._wake.clear()
             events = [] if self.lent else self.client.drain()
-            start_s, start_cpu_s = time.monotonic(), time.thread_time()
+            start_s = time.monotonic()
             await self.take(events or self._dead())
             drawn = asyncio.Event()
             self.call_after_refresh(drawn.set)
@@ -109,8 +109,8 @@ class ChatScreen(ChatCommands):
             self._show_below()
             took_s = time.monotonic() - start_s
             self.longest_s = max(self.longest_s, took_s)
-            meanwhile_s, ended_cpu_s = start_cpu_s - ended_cpu_s, time.thread_time()
-            used_s = ended_cpu_s - start_cpu_s + meanwhile_s
+            before_cpu_s, cpu_s = cpu_s, time.thread_time()
+            used_s = cpu_s - before_cpu_s
             rest_s = min(SLOWEST_S, max(self.period_s, 4 * took_s, used_s / SHARE_CPU if self._beside_model else 0.0))
 
     @property

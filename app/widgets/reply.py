@@ -158,7 +158,7 @@ class Reply(GrownStack):
         visible = bool(shown.strip()) and not self._waiting
         size = self._tail.content_size
         rows = content.get_height({}, size.width) if size.width else 1
-        room = -(-rows // TAIL_STEP) * TAIL_STEP
+        room = max(rows, min(-(-rows // TAIL_STEP) * TAIL_STEP, TAIL_LINES + 1))  # there is one line more: what is above
         grows = visible != self._tail.display or room != size.height
         self._tail.update(content, layout=grows)
         if grows:

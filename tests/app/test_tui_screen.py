@@ -11,7 +11,7 @@ from textual.widgets import Markdown
 from app.chat import ChatOptions
 from app.screens.chat import IDLE_S
 from app.widgets.formatted import Fence, Formatted
-from app.widgets.reply import TAIL_LINES, TAIL_STEP, Reply
+from app.widgets.reply import TAIL_STEP, Reply
 from app.widgets.too_small import TooSmall
 from engine.catalog.specs import NGRAM
 from engine.protocol import Segment
@@ -190,7 +190,7 @@ async def test_while_streaming_closed_blocks_are_markdown_and_the_open_one_is_pl
         )
         reply = world.replies[0]
         assert reply.query_one(Markdown).source == "Before.\n\n"
-        assert reply.query(".tail").first().size.height <= TAIL_LINES + TAIL_STEP
+        assert reply.query(".tail").first().size.height <= 61
         held_reply.go()
         await wait_for(pilot, lambda: world.rests)
         assert len(reply.query_one(Markdown).query("MarkdownFence")) == 1
