@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
-from engine.speculation.cost import Cost
+from engine.speculation.cost import KNOWN, Cost
 from engine.speculation.source import PROBE_FIRST, PROBE_STEPS, Source
 
 MOST_NODES = 15  # of a chain
@@ -27,7 +27,8 @@ LOOK_EVERY = 8  # plain steps, at most, between two looks whether a trial may be
 PROBE_SHARE = 0.02  # of the time may go into trials
 PLAIN_SHARE = 0.01  # of the time may be lost to plain steps that are timed while drafting pays: the less it pays, the more often
 PLAIN_LEAST, PLAIN_EVERY = 12, 64  # drafted steps after which a plain one is timed, at least and at most
-PLAIN_KNOWN = 16  # plain steps until a change of what they cost is a change of the machine
+DRAFT_KNOWN = 8  # drafts of a size until a change of what they cost is one of the machine, or of all that is drafted
+PLAIN_TELLS = 0.75  # power of a change of the plain step by which passes go with it that were measured since the last one
 NEWS_EVERY = 16  # times that a drafter yields to a better one until it drafts all the same
 LARGER_FIRST = 8  # drafts until twice the size is tried
 SETTLED = 24  # steps that a drafter must stay on until it counts: a trial may have been lucky
@@ -190,24 +191,27 @@ class Controller:
         self.steps += 1
         size = max(nodes, asked)
         self.drafted = self.drafted + 1 if size else 0
-        plain_s = self.verify.at(1)
-        (self.trees if nodes > depth else self.verify).add(nodes + 1, verify_s)
+        passes = self.trees if nodes > depth else self.verify
+        factor = passes.add(nodes + 1, verify_s)
         self.other.add(1 if size else 0, other_s)
-        if not nodes:
-            self.trees.add(1, verify_s)
-            factor = self.verify.at(1) / plain_s if plain_s > 0.0 else 1.0
-            if self.verify.times(1) <= PLAIN_KNOWN:  # perhaps plain alone was timed wrong; what is too cheap is tried, and corrected
-                factor = min(factor, 1.0)
-            for cost in (self.verify, self.trees, *(source.draft for source in self.sources.values())):
+        if passes.times(nodes + 1) <= KNOWN:  # perhaps this size alone was timed wrong; plain that is too cheap is tried, and corrected
+            factor = 1.0 if nodes else min(factor, 1.0)
+        if nodes:
+            self.verify.cap(1, passes.at(nodes + 1))
+            for cost in (self.verify, self.trees):
                 cost.follow(factor)
+        else:
+            self.trees.add(1, verify_s)
+            for cost in (self.verify, self.trees, *(source.draft for source in self.sources.values())):
+                cost.follow(factor, PLAIN_TELLS)
                 cost.settle()
         if not size:
             return
         source = self.source(name)
-        draft_before_s = source.draft.at(nodes)
-        source.draft.add(nodes, draft_s)
-        if draft_before_s > 0.0:  # drafting one node or five differs by nodes, not by what the machine does besides
-            source.draft.follow(source.draft.at(nodes) / draft_before_s)
+        factor = source.draft.add(nodes, draft_s)
+        if source.draft.times(nodes) > DRAFT_KNOWN:
+            source.draft.follow(factor)
+            source.draft.settle()  # many drafts may come before a plain step: what was measured before this one goes with the next, too
         source.learn(size, max(depth, asked), accepted, range(1, accepted + 1) if kept is None else kept)
         if asked:
             source.stopped(nodes, asked)
