@@ -1,11 +1,13 @@
-"""Who may import what (DESIGN 3): `app` and the torch-free part of `engine` never torch, `engine` never textual. In processes of
-their own, since pytest itself has imported who knows what."""
+"""Who may import what (DESIGN 3): `app` and the torch-free part of `engine` never torch, `engine` never textual. Read from the text, for
+what is imported late; and in processes of their own, for what others bring in, since pytest itself has imported who knows what."""
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 HEAVY = ("torch", "transformers", "tokenizers", "bitsandbytes", "accelerate", "safetensors", "numpy")
 SCREEN = ("textual", "typer", "rich", "app")
-LIGHT = ("client", "protocol", "replay", "trace", "stats", "errors", "places", "catalog")
+LIGHT = ("client", "protocol", "replay", "trace", "stats", "errors", "places", "installed", "catalog")
 
 
 def modules(package: str) -> list[str]:
@@ -31,6 +33,37 @@ def imported(names: list[str]) -> set[str]:
     return set(run.stdout.split())
 
 
+def written(text: str) -> set[str]:
+    """The top packages that a source imports anywhere: at the top, in functions, and in texts that are programs for a child."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            found |= {name.name.split(".")[0] for name in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            found.add(node.module.split(".")[0])
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and "import" in node.value:
+            with suppress(SyntaxError):
+                found |= written(node.value)
+    return found
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["import torch.nn as n", "def f():\n    from torch import nn", "if x:\n    import json, torch", 'CHILD = """\nimport torch\n"""'],
+)
+def test_imports_are_found_wherever_they_are_written(text: str) -> None:
+    assert "torch" in written(text)
+    assert written("'Without torch. The import of torch takes long.'\nimport json") == {"json"}
+
+
+@pytest.mark.parametrize(("package", "banned"), [("app", HEAVY), ("engine", SCREEN)])
+def test_not_even_late_imports_cross(package: str, banned: tuple[str, ...]) -> None:
+    files = sorted((ROOT / package).rglob("*.py"))
+    assert len(files) > 100
+    crossing = {str(file.relative_to(ROOT)): written(file.read_text(encoding="utf-8")) & set(banned) for file in files}
+    assert {file: names for file, names in crossing.items() if names} == {}
+
+
 def test_app_imports_nothing_heavy() -> None:
     names = modules("app")
     assert {"app.cli", "app.run", "app.bench", "app.doctor"} <= set(names)
@@ -41,15 +74,6 @@ def test_the_light_side_of_the_engine_imports_nothing_heavy() -> None:
     names = [name for name in modules("engine") if name.split(".")[1:2] and name.split(".")[1] in LIGHT]
     assert {"engine.client", "engine.catalog.hub", "engine.replay"} <= set(names)
     assert imported(names) & set(HEAVY) == set()
-
-
-def test_the_engine_imports_nothing_of_the_screen() -> None:
-    """Read from the text, for all of it at once: torch takes seconds to import, and typer comes in through other packages."""
-    for name in modules("engine"):
-        file = ROOT / Path(*name.split("."))
-        text = (file / "__init__.py" if file.is_dir() else file.with_suffix(".py")).read_text(encoding="utf-8")
-        words = [line.split()[1].split(".")[0] for line in map(str.strip, text.splitlines()) if line.startswith(("import ", "from "))]
-        assert not set(words) & set(SCREEN), name
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["run", "--help"], ["run", "x", "--quant", "q4"]])

@@ -15,19 +15,16 @@ from textual.content import Content
 from textual.widgets import Input, Static
 
 from app.commands import bindings
-from app.console import Interrupt
 from app.picks import Pick, Picks
 from app.screens.picker_text import drafter_cells, facts, headings, lines, target_cells
-from app.screens.place import PlaceScreen
+from app.screens.picker_trials import Attempt, Examine, PickerTrials
 from app.surroundings import WITHOUT_FILES
-from app.terminal import for_terminal, one_line
-from app.trial import Trial
+from app.terminal import for_terminal
 from app.widgets.rows import Rows
 from engine.catalog.progress import human
 from engine.catalog.specs import ModelSpec
 from engine.errors import EngineError
 
-Attempt = Callable[[ModelSpec, Interrupt, Callable[[str], None]], Trial]
 MOST = 64  # tokens per draft
 
 
@@ -40,11 +37,8 @@ class Chosen:
     fetch: bool = False
 
 
-class PickerScreen(PlaceScreen[Chosen | None]):
-    """One table for targets and for drafters. `gather` brings the facts; `attempt` runs a trial and is told when it shall stop.
-
-    Both run in threads; a trial gets a function for what it is doing, and an event that is set when the person wants it to end.
-    """
+class PickerScreen(PickerTrials[Chosen | None]):
+    """One table for targets and for drafters. `gather` brings the facts, in a thread; without `attempt` the list is one of targets."""
 
     WHERE = "picker"
     BINDINGS = bindings("picker")
@@ -62,28 +56,21 @@ class PickerScreen(PlaceScreen[Chosen | None]):
         title: str,
         gather: Callable[[], Picks],
         attempt: Attempt | None = None,
-        examine: Callable[[ModelSpec], list[str]] | None = None,
+        examine: Examine | None = None,
         *,
         target: ModelSpec | None = None,
         k: int | None = None,
         busy: bool = False,
     ) -> None:
-        super().__init__(title)
-        drafters = attempt is not None
+        super().__init__(title, attempt, examine, busy=busy)
         self.title_text = title
-        self._gather, self._attempt, self._examine = gather, attempt, examine
-        self._checked: dict[str, list[str]] = {}
-        self._interrupt = Interrupt()
-        self.drafters = drafters
+        self._gather = gather
+        self.drafters = attempt is not None
         self.k = k
         self._target = target
-        self._busy = busy  # a reply is being written: no trial now
         self._picks: tuple[Pick, ...] = ()
         self._memory = ""
         self._all = False  # blocked and rare ones, too
-        self._trying = ""
-        self._problem = ("", "")  # the row that a failed trial was about, and why it failed
-        self.trials: dict[str, Trial] = {}
         self._table = Rows()
         self._filter = Input(placeholder="filter by name", id="pick-filter")
         self._k = Static(id="pick-k")
@@ -203,65 +190,6 @@ class PickerScreen(PlaceScreen[Chosen | None]):
 
     def on_input_changed(self) -> None:
         self._draw()
-
-    def do_pick_try(self, argument: str) -> None:
-        pick = self.pick
-        if not self.drafters or pick is None or self._trying:
-            return
-        if self._busy:
-            self.toast("A reply is being written: a trial would disturb it.")
-        elif pick.blocked or not pick.on_disk:
-            self.toast(f"{pick.spec.name} {'cannot be used' if pick.blocked else 'must be downloaded first: d'}.", "warning")
-        else:
-            self._trying, self._problem = "Beginning…", ("", "")
-            self._interrupt = Interrupt()
-            Thread(target=self._run_trial, args=(pick.spec,), name="specchat-trial", daemon=True).start()
-
-    def _run_trial(self, spec: ModelSpec) -> None:
-        assert self._attempt is not None
-        try:
-            trial = self._attempt(spec, self._interrupt, self._from_thread)
-        except EngineError as error:
-            self.call_later(self._tried, spec.name, None, error)
-        else:
-            self.call_later(self._tried, spec.name, trial, None)
-
-    def _from_thread(self, text: str) -> None:
-        self.call_later(self._say, text)
-
-    def _say(self, text: str) -> None:
-        self._trying = f"{one_line(text)} Esc stops."
-        self._explain()
-
-    def _tried(self, name: str, trial: Trial | None, error: EngineError | None) -> None:
-        self._trying = ""
-        if trial is not None:
-            self.trials[name] = trial
-        self._problem = (name, str(error)) if error is not None else ("", "")
-        self._draw()
-
-    def do_pick_check(self, argument: str) -> None:
-        pick = self.pick
-        if self._examine is None or pick is None or self._trying:
-            return
-        if pick.spec.kind in WITHOUT_FILES:
-            self.toast(f"{pick.spec.name} goes with every target.")
-        elif not pick.on_disk:
-            self.toast(f"{pick.spec.name} must be downloaded first: d.", "warning")
-        else:
-            self._trying, self._problem = f"Reading the tokenizers of {pick.spec.name} and the target…", ("", "")
-            self._explain()
-            Thread(target=self._run_check, args=(pick.spec,), name="specchat-check", daemon=True).start()
-
-    def _run_check(self, spec: ModelSpec) -> None:
-        assert self._examine is not None
-        try:
-            lines = self._examine(spec)
-        except EngineError as error:
-            self.call_later(self._tried, spec.name, None, error)
-        else:
-            self._checked[spec.name] = lines
-            self.call_later(self._tried, spec.name, None, None)
 
     def do_pick_fetch(self, argument: str) -> None:
         pick = self.pick

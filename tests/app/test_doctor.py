@@ -1,26 +1,23 @@
-"""`specchat doctor`: facts, what follows from them, folders, and a child that fails. One test asks the real child."""
+"""`specchat doctor`: facts, what follows from them, and folders."""
 
 from __future__ import annotations
 
 import json
-import subprocess
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from app import doctor
 from app.cli import invoke
-from app.doctor import ask_child, install, place, possible
+from app.doctor import install, place, possible
 from engine.catalog.hardware import Gpu, Hardware
 from engine.errors import EngineError
+from engine.installed import Installed
 
 CPU = Hardware("Linux 6", "A CPU", 8, ("avx2",), 16 << 30)
 CARD = Hardware("Windows 11", "A CPU", 8, ("avx2",), 32 << 30, (Gpu("RTX 4070", 12 << 30, 11 << 30, "581.20"),), "cuda")
-FACTS: dict[str, Any] = {
-    "torch": "2.13.0", "cuda_build": None, "cuda": False, "cuda_error": "", "mps": False, "devices": [], "bitsandbytes": True,
-    "kernels": None, "errors": [],
-}  # fmt: skip
+FOUND = Installed("2.13.0", bitsandbytes=True)
 
 
 @pytest.fixture(autouse=True)
@@ -31,12 +28,12 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_nothing_to_install_where_all_is_there() -> None:
-    assert install(CPU, FACTS) == []
-    assert install(CARD, FACTS | {"cuda_build": "13.0", "cuda": True}) == []
+    assert install(CPU, FOUND) == []
+    assert install(CARD, replace(FOUND, cuda_build="13.0", cuda=True)) == []
 
 
 def test_a_cpu_build_next_to_an_nvidia_card_is_named_with_the_command() -> None:
-    (advice,) = install(CARD, FACTS)
+    (advice,) = install(CARD, FOUND)
     assert "RTX 4070" in advice["reason"]
     assert "CPU only" in advice["reason"]
     assert "download.pytorch.org/whl/cu130" in advice["command"]
@@ -51,35 +48,34 @@ def test_the_command_asks_for_the_torch_that_the_project_asks_for() -> None:
 
 
 def test_a_card_that_torch_cannot_use_is_named_with_the_driver() -> None:
-    facts = FACTS | {"cuda_build": "13.0", "cuda_error": "The NVIDIA driver is too old"}
-    (advice,) = install(CARD, facts)
+    (advice,) = install(CARD, replace(FOUND, cuda_build="13.0", cuda_error="The NVIDIA driver is too old"))
     assert "driver is too old" in advice["reason"]
     assert "581.20" in advice["reason"]
     assert "cu126" in advice["command"]
 
 
 def test_missing_packages_are_named_with_the_command() -> None:
-    (advice,) = install(CPU, FACTS | {"bitsandbytes": False, "errors": ["bitsandbytes cannot be imported: OSError: no library"]})
+    (advice,) = install(CPU, replace(FOUND, bitsandbytes=False, errors=("bitsandbytes cannot be imported: OSError: no library",)))
     assert "no library" in advice["reason"]
     assert "bitsandbytes" in advice["command"]
-    (advice,) = install(CPU, FACTS | {"torch": None, "bitsandbytes": False, "errors": ["torch cannot be imported: ImportError: x"]})
+    (advice,) = install(CPU, replace(FOUND, torch=None, bitsandbytes=False, errors=("torch cannot be imported: ImportError: x",)))
     assert "torch" in advice["command"]
 
 
 @pytest.mark.parametrize(
-    ("facts", "yes"),
+    ("found", "yes"),
     [
-        (FACTS, {"cpu", "bf16", "int8"}),
-        (FACTS | {"kernels": "avx2"}, {"cpu", "bf16", "int8", "nf4"}),
-        (FACTS | {"kernels": "avx2", "bitsandbytes": False}, {"cpu", "bf16", "int8", "nf4"}),
-        (FACTS | {"cuda": True, "bitsandbytes": False}, {"cpu", "bf16", "int8", "cuda"}),
-        (FACTS | {"cuda": True}, {"cpu", "bf16", "int8", "nf4", "cuda"}),
-        (FACTS | {"mps": True}, {"cpu", "bf16", "int8", "mps"}),
-        (FACTS | {"torch": None, "kernels": "avx2"}, set()),
+        (FOUND, {"cpu", "bf16", "int8"}),
+        (replace(FOUND, kernels="avx2"), {"cpu", "bf16", "int8", "nf4"}),
+        (replace(FOUND, kernels="avx2", bitsandbytes=False), {"cpu", "bf16", "int8", "nf4"}),
+        (replace(FOUND, cuda=True, bitsandbytes=False), {"cpu", "bf16", "int8", "cuda"}),
+        (replace(FOUND, cuda=True), {"cpu", "bf16", "int8", "nf4", "cuda"}),
+        (replace(FOUND, mps=True), {"cpu", "bf16", "int8", "mps"}),
+        (replace(FOUND, torch=None, kernels="avx2"), set()),
     ],
 )
-def test_what_is_possible_follows_from_the_facts(facts: dict[str, Any], yes: set[str]) -> None:
-    assert {key for key, can in possible(facts).items() if can} == yes
+def test_what_is_possible_follows_from_the_facts(found: Installed, yes: set[str]) -> None:
+    assert {key for key, can in possible(found).items() if can} == yes
 
 
 def test_places_say_whether_they_can_be_written(home: Path) -> None:
@@ -98,7 +94,7 @@ def test_places_say_whether_they_can_be_written(home: Path) -> None:
 
 
 def test_json_and_words(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(doctor, "ask_child", lambda: FACTS)
+    monkeypatch.setattr(doctor.installed, "ask", lambda: FOUND)
     monkeypatch.setattr(doctor.hardware, "probe", lambda: CARD)
     assert invoke(["doctor", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
@@ -114,25 +110,7 @@ def test_json_and_words(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 
 def test_an_unwritable_place_is_shown(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(doctor, "ask_child", lambda: FACTS)
+    monkeypatch.setattr(doctor.installed, "ask", lambda: FOUND)
     (home / "cache").write_text("in the way")
     assert invoke(["doctor"]) == 0
     assert "CANNOT BE WRITTEN" in capsys.readouterr().out
-
-
-def test_a_child_that_hangs_or_crashes_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    def hang(*_: object, **__: object) -> None:
-        raise subprocess.TimeoutExpired("python", 1)
-
-    monkeypatch.setattr(subprocess, "run", hang)
-    assert "longer than" in ask_child()["errors"][0]
-    monkeypatch.setattr(subprocess, "run", lambda *a, **k: subprocess.CompletedProcess(a, -11, "", "segfault"))
-    assert ask_child()["torch"] is None
-    assert "crashed" in ask_child()["errors"][0]
-
-
-def test_the_real_child_finds_torch() -> None:
-    found = ask_child()
-    assert found["torch"], found
-    assert found["errors"] == []
-    assert set(FACTS) <= set(found)
