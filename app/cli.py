@@ -1,6 +1,6 @@
 """The command `specchat`: what each word on the command line does. Modules are imported when their command runs.
 
-Exit codes: 0 done, 1 an error, 2 wrong usage, 130 stopped with Ctrl+C.
+Exit codes: 0 done, 1 an error, 2 wrong usage, 129 the terminal of the chat is gone, 130 stopped with Ctrl+C.
 """
 
 from __future__ import annotations

@@ -5,16 +5,20 @@ prompt instead of starting a new line.
 
 A bracketed paste that holds escape characters is broken up by Textual's reader: its parts would arrive as keys, and its line ends would
 send the prompt. Most terminals take these characters out of a paste; tmux does not.
+
+A write to a terminal that is gone ends Textual's writer; whoever writes after that waits for it in vain, the end of the program too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from enum import StrEnum
-from typing import Any
+from typing import IO, Any
 
 from textual import _ansi_sequences
 from textual._xterm_parser import XTermParser
+from textual.drivers._writer_thread import WriterThread
 
 PASTE_BEGINS, PASTE_ENDS = "\x1b[200~", "\x1b[201~"
 
@@ -76,3 +80,35 @@ def calm_pastes() -> None:
         return original(self, calm) if calm else ()
 
     XTermParser.feed = feed  # type: ignore[method-assign]
+
+
+class LossyFile:
+    """Where a terminal takes what it can: what it refuses is lost, and the writer goes on."""
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file = file
+
+    def write(self, text: str) -> None:
+        with suppress(OSError):
+            self._file.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._file.flush()
+
+    def fileno(self) -> int:
+        return self._file.fileno()
+
+
+def lose_writes() -> None:
+    """Let every writer of this process outlive its terminal."""
+    if hasattr(WriterThread, "specchat_original"):
+        return
+    original: Any = WriterThread.run
+    WriterThread.specchat_original = original  # type: ignore[attr-defined]
+
+    def run(self: Any) -> None:
+        self._file = LossyFile(self._file)
+        original(self)
+
+    WriterThread.run = run  # type: ignore[method-assign]

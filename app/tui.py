@@ -17,11 +17,12 @@ from textual.screen import Screen
 from app import clipboard
 from app.chat import ChatOptions
 from app.commands import COMMANDS, bindings, key_label, keys_of
+from app.hangup import CAN_LOOK, EXIT_CODE, LOOK_S, hung_up, let_go
 from app.keys import InOrder
 from app.screens.ask import AskScreen
 from app.screens.chat import ChatScreen
 from app.surroundings import Surroundings
-from app.textual_fixes import calm_pastes, teach_alt_enter
+from app.textual_fixes import calm_pastes, lose_writes, teach_alt_enter
 from app.widgets.panel import Choice
 from app.widgets.token_view import colours
 from app.widgets.too_small import COLUMNS, ROWS
@@ -42,6 +43,7 @@ class SpecChat(App[int]):
     def __init__(self, options: ChatOptions, client: Client | None = None, surroundings: Surroundings | None = None) -> None:
         teach_alt_enter()
         calm_pastes()
+        lose_writes()
         super().__init__()
         self.animation_level = "none"
         self.client = client if client is not None else EngineClient()
@@ -57,6 +59,14 @@ class SpecChat(App[int]):
 
     def on_mount(self) -> None:
         self.run_worker(self.typed.run(), group="keys")
+        if CAN_LOOK and not self.is_headless:
+            self.set_interval(LOOK_S, self._look_for_terminal)
+
+    def _look_for_terminal(self) -> None:
+        """Leave when nobody can be there any more."""
+        if hung_up():
+            let_go()
+            self.exit(EXIT_CODE)
 
     async def on_event(self, event: Event) -> None:
         """Keys in their order."""

@@ -1,14 +1,19 @@
-"""Pastes reach the prompt whole, whatever is in them and however the terminal cuts them."""
+"""Pastes reach the prompt whole, whatever is in them and however the terminal cuts them; a terminal that is gone holds no writer up."""
 
 from __future__ import annotations
+
+import io
+import threading
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from textual import events
 from textual._xterm_parser import XTermParser
+from textual.drivers._writer_thread import MAX_QUEUED_WRITES, WriterThread
 
-from app.textual_fixes import PASTE_BEGINS, PASTE_ENDS, PasteFilter, calm_pastes
+from app.textual_fixes import PASTE_BEGINS, PASTE_ENDS, PasteFilter, calm_pastes, lose_writes
+from tests.patience import PATIENCE_S, wait_until
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 64, 10_000])
@@ -33,3 +38,43 @@ def test_no_piece_makes_a_difference(parts: list[tuple[str, bool]], size: int) -
     sent = "".join(f"{PASTE_BEGINS}{text}{PASTE_ENDS}" if pasted else text.replace("\x1b", "") for text, pasted in parts)
     whole, cut = PasteFilter(), PasteFilter()
     assert whole.feed(sent) == "".join(cut.feed(sent[i : i + size]) for i in range(0, len(sent), size))
+
+
+class Terminal(io.StringIO):
+    """A terminal that is there as long as it is `ok`."""
+
+    ok = True
+
+    def write(self, text: str) -> int:
+        if not self.ok:
+            raise OSError(5, "Input/output error")
+        return super().write(text)
+
+    def flush(self) -> None:
+        self.write("")
+
+
+def test_a_terminal_that_is_gone_holds_no_writer_up() -> None:
+    """More than its queue holds; and what came before is written."""
+    lose_writes()
+    lose_writes()  # once is enough
+    terminal = Terminal()
+
+    def write() -> None:
+        writer = WriterThread(terminal)
+        writer.start()
+        writer.write("before")
+        wait_until(lambda: terminal.getvalue() == "before")
+        terminal.ok = False
+        for _ in range(2 * MAX_QUEUED_WRITES):
+            writer.write("after")
+        terminal.ok = True
+        writer.write("again")
+        writer.stop()
+
+    thread = threading.Thread(target=write, daemon=True)
+    thread.start()
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+    assert terminal.getvalue().startswith("before")
+    assert terminal.getvalue().endswith("again")
