@@ -193,7 +193,7 @@ def measure(plan: Plan, driver: Driver, progress: Callable[[Progress], None] = l
     try:
         progress(Progress(1, len(lanes), lanes[0].title, 1, 0, len(plan.prompts), 0))
         if plan.ready is None:
-            result.ready = driver.load(Load(plan.target, NONE, plan.load))
+            result.ready = driver.load(Load(plan.target, NONE, replace(plan.load, settle=True)))
         replies = count(1)
         for repeat in range(1, plan.repeat + 1):
             for place, lane in enumerate(_order(lanes, plan.seed, repeat), start=1):

@@ -45,6 +45,7 @@ class LoadOptions:
     head: str = "auto"  # auto | nf4 | int8 | bf16 | fp16 | fp32
     draft_quant: str = "auto"
     context: int | None = None  # tokens; None = the model's own limit, within memory
+    settle: bool = False  # be ready only when nothing is left to be done beside the first replies: for whoever measures
 
 
 # --- commands -------------------------------------------------------------------------------------------------------

@@ -6,34 +6,26 @@ otherwise; the thread itself never dies of a command.
 
 from __future__ import annotations
 
-import logging
-import os
 from collections import deque
 from queue import Empty, SimpleQueue
 from time import perf_counter
 
-os.environ["HF_HUB_OFFLINE"] = "1"  # before any import below: libraries look for kernels and updates on the hub otherwise
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-# OpenMP threads that spin for long at the end of a parallel region hold the core that another one is waiting for as soon as any other
-# program runs: a step then takes ten times as long. A short spin and then sleep costs next to nothing on a quiet machine.
-os.environ.setdefault("GOMP_SPINCOUNT", "20000")
-logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it warns of optional kernels on the hub that we never use
-_begun = perf_counter()
-
-from engine import costs  # noqa: E402
-from engine.catalog import stored  # noqa: E402
-from engine.catalog.specs import NONE, ModelSpec  # noqa: E402
-from engine.client import Outbox, Stopper  # noqa: E402
-from engine.cuda.tune import recorded_bytes  # noqa: E402
-from engine.decoder.load import resolve_scheme  # noqa: E402
-from engine.decoder.opened import Opened  # noqa: E402
-from engine.drafters import registry  # noqa: E402
-from engine.errors import EngineError  # noqa: E402
-from engine.experience import Experience  # noqa: E402
-from engine.failures import failure  # noqa: E402
-from engine.fitting import open_target, relieve  # noqa: E402
-from engine.machine import device_memory, free_memory, resolve_device, use_physical_cores  # noqa: E402
-from engine.protocol import (  # noqa: E402
+from engine.environment import BEGUN_S  # isort: skip
+from engine import costs
+from engine.catalog import stored
+from engine.catalog.specs import NONE, ModelSpec
+from engine.client import Outbox, Stopper
+from engine.cuda.tune import recorded_bytes
+from engine.decoder import pages
+from engine.decoder.load import resolve_scheme
+from engine.decoder.opened import Opened
+from engine.drafters import registry
+from engine.errors import EngineError
+from engine.experience import Experience
+from engine.failures import failure
+from engine.fitting import open_target, relieve
+from engine.machine import device_memory, free_memory, resolve_device, use_physical_cores
+from engine.protocol import (
     Command,
     Failed,
     Generate,
@@ -51,11 +43,11 @@ from engine.protocol import (  # noqa: E402
     Weigh,
     Weighed,
 )
-from engine.room import plan  # noqa: E402
-from engine.session import Session  # noqa: E402
-from engine.speculation.control import Controller  # noqa: E402
+from engine.room import plan
+from engine.session import Session
+from engine.speculation.control import Controller
 
-IMPORT_S = perf_counter() - _begun
+IMPORT_S = perf_counter() - BEGUN_S
 Queue = SimpleQueue[tuple[int, Command] | None]
 
 
@@ -99,6 +91,8 @@ class Engine:
     def _next(self) -> tuple[int, Command] | None:
         if self._closing:
             return None
+        while not self._waiting and self._commands.empty() and pages.move():
+            pass
         return self._waiting.popleft() if self._waiting else self._commands.get()
 
     def _poll(self) -> None:
@@ -197,6 +191,8 @@ class Engine:
         """What a pass costs by its number of rows, on this machine, with this model: the controller decides by it."""
         session = self._session
         assert session is not None
+        while self._options.settle and pages.move():
+            pass
         session.control.most = 0
         if session.loaded.drafter is not None:
             name = f"{self._spec.name}, {self._opened.scheme}, {self._opened.head_scheme}" if self._opened is not None else ""
@@ -259,8 +255,11 @@ class Engine:
         if session is None or self._opened is None:
             raise EngineError("No model is loaded.", "Load one first: /model NAME.", kind="not_loaded")
 
+        move_some = pages.Share()
+
         def between() -> None:
             """Hot swap: a drafter that was asked for during the reply takes over at the next step."""
+            move_some()
             self._poll()
             while self._waiting and isinstance(self._waiting[0][1], SwapDrafter):
                 other, swap = self._waiting.popleft()

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 import engine.first_call  # noqa: F401
-from engine.decoder import linear, packed
+from engine.decoder import linear, packed, pages
 from engine.decoder.blueprint import Blueprint, Matrix, draw
 from engine.decoder.config import DecoderConfig, from_hf
 from engine.decoder.linear import DTYPES, Linear, Packed
@@ -229,4 +229,7 @@ def _assemble(
     head = build(blueprint.head, wide) if blueprint.head else linear.Dense(embed, None)
     nbytes = sum(x.nbytes for x in linears.values()) + sum(x.nbytes for x in norms.values()) + embed.nbytes
     nbytes += head.nbytes if blueprint.head else 0
-    return Weights(config, embed, layers, norms["norm"], head, scheme, head_scheme, device, dtype, nbytes)
+    tied = blueprint.head is None
+    read = [t for name, t in (views | borrowed).items() if tied or name.partition(".")[0] != "embed"]  # by every pass; of `embed` some rows
+    waiting = pages.later(read if device.type == "cpu" else ())
+    return Weights(config, embed, layers, norms["norm"], head, scheme, head_scheme, device, dtype, nbytes, waiting)

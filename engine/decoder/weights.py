@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from engine.decoder.config import DecoderConfig
 from engine.decoder.linear import Linear
+from engine.decoder.pages import Pages
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,3 +42,4 @@ class Weights:
     device: torch.device
     dtype: torch.dtype  # of activations
     nbytes: int  # packed bytes that stay in memory
+    pages: Pages = field(default_factory=Pages)  # what of them waits for large pages

@@ -57,7 +57,7 @@ def serve_specchat(target: str, drafter: str) -> None:
             if isinstance(event, kind):
                 return event
 
-    client.send(Load(names.target(target), names.drafter(drafter), LoadOptions(quant="nf4", context=4096)))
+    client.send(Load(names.target(target), names.drafter(drafter), LoadOptions(quant="nf4", context=4096, settle=True)))
     until(Ready)
     for line in sys.stdin:
         question = json.loads(line)

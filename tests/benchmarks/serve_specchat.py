@@ -166,7 +166,7 @@ def main() -> None:
     parser.add_argument("--load-twice", action="store_true")
     given = parser.parse_args()
     names = catalog.load()
-    options = LoadOptions(quant=given.quant, head=given.head, context=given.context)
+    options = LoadOptions(quant=given.quant, head=given.head, context=given.context, settle=not given.load_twice)
     lane = Lane(Load(names.target(given.target), names.drafter(given.drafter), options))
     said: dict[str, Any] = {"load_s": lane.ready.load_s, "import_s": lane.ready.import_s, "peak": peak_bytes()}
     if given.load_twice:

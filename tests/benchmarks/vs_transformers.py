@@ -70,7 +70,7 @@ def serve_specchat(target: str, drafter: str) -> None:
         wanted = {"model": drafter, "ngram": "ngram"}.get(mode, "none")
         load_s = 0.0
         if loaded[0] != head:
-            client.send(Load(names.target(target), names.drafter(wanted), LoadOptions(quant="nf4", head=head, context=4096)))
+            client.send(Load(names.target(target), names.drafter(wanted), LoadOptions(quant="nf4", head=head, context=4096, settle=True)))
             load_s = until(Ready).load_s
         elif loaded[1] != wanted:
             client.send(SwapDrafter(names.drafter(wanted)))

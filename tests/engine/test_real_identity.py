@@ -7,7 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+from torch import Tensor
 
+from engine.decoder import pages
+from engine.decoder.target import LeanTarget
 from engine.drafters.ngram import Ngram
 from engine.protocol import Message
 from engine.session import Session
@@ -30,6 +34,29 @@ def test_every_process_computes_the_same_bits() -> None:
     root = Path(__file__).parents[2]
     runs = [subprocess.run([sys.executable, "-c", BITS], cwd=root, capture_output=True, text=True, check=True).stdout for _ in range(5)]
     assert len(set(runs)) == 1, runs
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("name", [SMOL, Q05])
+def test_weights_that_move_into_large_pages_stay_the_same(name: str) -> None:
+    """The same logits from a mapped file, half-way, and when all is moved; and the layers and head do move."""
+    made = session(name)
+    made.target.prefill(made.tokenizer.encode(" ".join(PROMPTS), special=False))
+    assert isinstance(made.target, LeanTarget)
+    waiting = made.target.model.weights.pages
+
+    def logits() -> Tensor:
+        return made.target.verify(torch.arange(5), (0, 1, 2, 3)).clone()
+
+    first, total = logits(), waiting.left
+    assert total > 0.9 * (made.target.memory()[0] - made.target.model.weights.embed.nbytes) or not pages.possible()
+    while waiting.left > total / 2:
+        waiting.move()
+    assert torch.equal(logits(), first)
+    while pages.move():
+        pass
+    assert waiting.left == 0
+    assert torch.equal(logits(), first)
 
 
 def chat(made: Session, temperature: float, k: int | None) -> list[tuple[int, ...]]:

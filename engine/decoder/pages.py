@@ -1,0 +1,155 @@
+"""Weights in large pages. What is mapped from a file lies in pages of 4 KB all over the memory, and reading a model once for each token
+then takes a quarter of the time more than from pages of 2 MB (`docs/performance.md`).
+
+`later` notes tensors, `move` carries them over piece by piece, each to where it was: addresses stay, so nobody who holds one hears of it.
+A piece is copied into fresh large pages, and these are put in the place of the old ones in one call of the system (mremap), so a load
+stays as quick as mapping is. Only the thread that noted tensors moves them, between the passes that read them; dropping them drops the
+note. On other systems than Linux, without large pages, or with less memory left than `RESERVE`, everything stays where it is.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from time import perf_counter
+from weakref import WeakSet
+
+import psutil
+from torch import Tensor
+
+LARGE = 2 << 20  # bytes of a large page, on every processor that torch has builds for with pages of 4 KB
+PIECE = 2 * LARGE  # bytes that are moved at once: a few milliseconds
+RESERVE = 1 << 30  # bytes of memory that must be left: large pages cannot be dropped and read again, as those of a file can
+AT_ONCE_S = 0.02  # seconds of moving without a look at anything else
+SHARE = 0.1  # of the time of a reply goes into moving
+GAP = 64  # bytes between two tensors of one file that belong to nobody
+SETTING = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+
+_READ_WRITE, _PRIVATE_ANONYMOUS, _ADVISE_LARGE, _MOVE_TO = 3, 0x22, 14, 3
+_noted = threading.local()
+
+
+class Pages:
+    """Tensors that wait to be moved. Whoever owns the tensors holds it; it ends with them."""
+
+    def __init__(self, tensors: Iterable[Tensor] = ()) -> None:
+        self._held = tuple(tensors)  # the memory must not be given back in the middle of a move
+        self._pieces = [piece for start, stop in _ranges(self._held) for piece in _split(start, stop)]
+
+    @property
+    def left(self) -> int:
+        """Bytes that still lie in small pages."""
+        return sum(stop - start for start, stop in self._pieces)
+
+    def move(self) -> None:
+        """Move one piece; none any more once something is against it."""
+        start, stop = self._pieces.pop()
+        if psutil.virtual_memory().available < self.left + (stop - start) + RESERVE or not _replace(start, stop - start):
+            self._pieces.clear()
+        if not self._pieces:
+            self._held = ()
+
+
+class Share:
+    """Moves between the steps of a reply, for a share of the time."""
+
+    def __init__(self) -> None:
+        self._credit_s, self._seen_s = 0.0, perf_counter()
+
+    def __call__(self) -> None:
+        now_s = perf_counter()
+        self._credit_s += SHARE * (now_s - self._seen_s)
+        self._seen_s = now_s
+        if self._credit_s > 0.0 and move(self._credit_s):
+            self._credit_s -= perf_counter() - now_s  # a piece may take longer than there was time for
+
+
+def later(tensors: Iterable[Tensor]) -> Pages:
+    """Note tensors that every pass reads, for `move` on this thread."""
+    pages = Pages(tensors if possible() else ())
+    if pages.left:
+        _waiting().add(pages)
+    return pages
+
+
+def move(seconds: float = AT_ONCE_S) -> bool:
+    """Move for about so long what this thread noted. Whether something is left."""
+    until = perf_counter() + seconds
+    waiting = _waiting()
+    for pages in list(waiting):
+        while pages.left and perf_counter() < until:
+            pages.move()
+        if not pages.left:
+            waiting.discard(pages)
+    return bool(waiting)
+
+
+@cache
+def possible() -> bool:
+    """Whether this system gives large pages to a program that asks for them."""
+    if sys.platform != "linux":
+        return False
+    with suppress(OSError):
+        return "[never]" not in SETTING.read_text(encoding="utf-8")
+    return False
+
+
+def _waiting() -> WeakSet[Pages]:
+    if not hasattr(_noted, "waiting"):
+        _noted.waiting = WeakSet()
+    waiting: WeakSet[Pages] = _noted.waiting
+    return waiting
+
+
+def _ranges(tensors: Iterable[Tensor]) -> list[tuple[int, int]]:
+    """First byte and end of what lies together, in the order of addresses."""
+    out: list[tuple[int, int]] = []
+    for start, stop in sorted((t.data_ptr(), t.data_ptr() + t.nbytes) for t in tensors):
+        if out and start <= out[-1][1] + GAP:
+            out[-1] = (out[-1][0], max(stop, out[-1][1]))
+        else:
+            out.append((start, stop))
+    return out
+
+
+def _split(start: int, stop: int) -> list[tuple[int, int]]:
+    """The whole large pages of a range, in pieces."""
+    first, end = start + -start % LARGE, stop - stop % LARGE
+    return [(at, min(at + PIECE, end)) for at in range(first, end, PIECE)]
+
+
+@cache
+def _system() -> ctypes.CDLL:
+    """The four calls, with their types: an address is no int."""
+    system = ctypes.CDLL(None, use_errno=True)
+    address, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    system.mmap.restype, system.mmap.argtypes = address, (address, size, number, number, number, ctypes.c_long)
+    system.munmap.restype, system.munmap.argtypes = number, (address, size)
+    system.madvise.restype, system.madvise.argtypes = number, (address, size, number)
+    system.mremap.restype, system.mremap.argtypes = address, (address, size, size, number, address)
+    return system
+
+
+def _replace(start: int, size: int) -> bool:
+    """Copy whole large pages into fresh ones, and put these in their place. False, and nothing has changed, where the system refuses."""
+    system, failed = _system(), ctypes.c_void_p(-1).value
+    room = system.mmap(None, size + LARGE, _READ_WRITE, _PRIVATE_ANONYMOUS, -1, 0)
+    if room == failed:
+        return False
+    fresh = room + -room % LARGE
+    system.madvise(fresh, size, _ADVISE_LARGE)
+    ctypes.memmove(fresh, start, size)
+    done: bool = system.mremap(fresh, size, size, _MOVE_TO, start) == start
+    if done:  # what is left of the room: the ends that made it fit
+        if fresh > room:
+            system.munmap(room, fresh - room)
+        if room + LARGE > fresh:
+            system.munmap(fresh + size, room + LARGE - fresh)
+    else:
+        system.munmap(room, size + LARGE)
+    return done
