@@ -157,7 +157,7 @@ class Controller:
     def _dear(self, source: Source, k: int) -> float:
         """Plain steps that must pass before a trial of length k costs no more than its share; one that loses ends early."""
         loss_s = PROBE_LEAST * (source.draft.at(k) + self.pass_s(source, k) - self.verify.at(1))
-        return max(loss_s, source.lost_s) / (PROBE_SHARE * self.plain_s) if self.plain_s > 0 else 0.0
+        return max(loss_s / self.plain_s, source.lost) / PROBE_SHARE if self.plain_s > 0 else 0.0
 
     def _tell(self, name: str, source: Source, gain: float) -> None:
         """Say what has changed: off at once, on when it has lasted. The kinds of a look-up are one drafter: off when all of them are."""
@@ -216,7 +216,9 @@ class Controller:
         if asked:
             source.stopped(nodes, asked)
         if source.trial > 0:
-            source.lost_s += draft_s + self.pass_s(source, nodes) + self.other.at(1) - (accepted + 1) * self.plain_s
+            pass_s = self.pass_s(source, nodes)
+            moment = max(verify_s / pass_s, 1.0) if pass_s > 0.0 else 1.0  # how much slower than usual all was
+            source.lost += (draft_s / moment + pass_s + self.other.at(1)) / max(self.plain_s, 1e-6) - (accepted + 1)
             source.trial -= 1
             source.tested = source.trial == 0
 

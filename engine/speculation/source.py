@@ -44,7 +44,7 @@ class Source:
     look: int = 0  # idle steps until it is weighed again
     trial: int = 0  # steps left of a trial
     reach: int = 0  # nodes that it may draft
-    lost_s: float = 0.0  # what the last trial has cost; more than expected where the drafter had to catch up first
+    lost: float = 0.0  # plain steps that the last trial has cost; more than expected where the drafter had to catch up first
     tested: bool = False  # a trial has ended and was not judged yet
     since: int = 0  # the controller's step at the last change
     steps: int = 0
@@ -96,7 +96,7 @@ class Source:
 
     def begin_trial(self, reach: int) -> None:
         """The next steps draft at most so many nodes; they shall weigh as much as all before them."""
-        self.trial, self.reach, self.lost_s = PROBE_STEPS, reach, 0.0
+        self.trial, self.reach, self.lost = PROBE_STEPS, reach, 0.0
         self.fade(PROBE_STEPS)
 
     def learn(self, nodes: int, depth: int, accepted: int, kept: Sequence[int]) -> None:

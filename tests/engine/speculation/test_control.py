@@ -344,6 +344,24 @@ def test_trials_keep_their_share_over_many_short_replies() -> None:
     assert plain / spent > 0.972
 
 
+def test_a_trial_in_a_slow_moment_looks_no_dearer_than_another() -> None:
+    """What it cost is counted in plain steps, and those were slow as well: who is off would else stay off for whole replies."""
+    waits = []
+    for slow in (1.0, 8.0):
+        world = World(flat, 0.02, lambda i: 0.0, noise=0.0)
+        world.run(200)
+        assert not world.control.source("d").on
+        world.verify, world.draft_s = lambda width, slow=slow: slow * flat(width), slow * 0.02
+        while not world.step():
+            pass
+        while world.control.source("d").trial:
+            world.step()
+        world.verify, world.draft_s = flat, 0.02
+        world.control.begin()
+        waits.append(next(i for i in range(2000) if world.step()))
+    assert waits[1] < 1.5 * waits[0], waits
+
+
 def test_plain_is_timed_again_while_drafting_goes_well() -> None:
     world = World(flat, 0.001, lambda i: 0.9)
     budgets, _ = world.run(10 * (PLAIN_EVERY + 1))
