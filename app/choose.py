@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from app.options import Options
-from app.pull import on_disk
 from app.state import State, load_state, save_state
-from engine.catalog import bindings, catalog, hardware
+from engine.catalog import bindings, catalog, stored
 from engine.catalog.catalog import Catalog
 from engine.catalog.specs import ModelSpec
 from engine.errors import EngineError
@@ -30,7 +29,7 @@ def choose(options: Options, models: Catalog) -> Choice:
     """Target and drafter; raises for names that mean nothing."""
     drafter = models.drafter(options.drafter)
     named = models.target(options.target) if options.target is not None else None
-    target = named or _last_target(models) or models.default_target(hardware.probe())
+    target = named or _last_target(models) or _default_target(models)
     bindings.require(drafter, target)  # before anything is downloaded
     return Choice(target, drafter, named is not None)
 
@@ -40,7 +39,7 @@ def heads_as_drafter(options: Options, models: Catalog) -> Options:
     heads = models.heads(options.target) if options.target is not None else None
     if heads is None or options.target is None:
         return options
-    target = _last_target(models) or models.default_target(hardware.probe())
+    target = _last_target(models) or _default_target(models)
     bindings.instead(heads, target if options.drafter == "auto" else None)  # not in the place of a drafter that was named
     return replace(options, target=None, drafter=options.target)
 
@@ -51,6 +50,13 @@ def _last_target(models: Catalog) -> ModelSpec | None:
         return models.target(last) if last else None
     except EngineError:  # its entry or file is gone since
         return None
+
+
+def _default_target(models: Catalog) -> ModelSpec:
+    """What suits this machine. To look at it takes time, which a start with a known target does not spend."""
+    from engine.catalog import hardware
+
+    return models.default_target(hardware.probe())
 
 
 def remember(options: Options, choice: Choice) -> str | None:
@@ -104,7 +110,8 @@ def chat_options(options: Options, resume: str | None = None) -> ChatOptions:
 
 def _there(models: Catalog) -> ModelSpec | None:
     """The last used target, else the default, if it is on disk; else none, so that the first screen offers some."""
-    for spec in (_last_target(models), models.default_target(hardware.probe())):
-        if spec is not None and on_disk(spec):
-            return spec
-    return None
+    last = _last_target(models)
+    if last is not None and stored.locate(last) is not None:
+        return last
+    default = _default_target(models)
+    return default if stored.locate(default) is not None else None

@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 an error, 2 wrong usage, 129 the terminal of the chat is g
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import threading
@@ -67,12 +68,14 @@ def chat(
     from app.console import is_terminal
 
     terminal = is_terminal(sys.stdin) and is_terminal(sys.stdout) and not json
-    if demo:
-        if not terminal:
-            raise UsageError("--demo needs a terminal.")
-        raise typer.Exit(_open_demo())
+    if demo and not terminal:
+        raise UsageError("--demo needs a terminal.")
     if terminal:
-        raise typer.Exit(_open_chat(options, resume))
+        gc.disable()  # what is imported stays: to search it for garbage costs 30 ms; `SpecChat.on_ready` ends this
+        try:
+            raise typer.Exit(_open_demo() if demo else _open_chat(options, resume))
+        finally:
+            gc.enable()
     from app.run import full_prompt, run
 
     prompt = None if is_terminal(sys.stdin) else full_prompt(None, options.raw)

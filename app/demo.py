@@ -11,20 +11,22 @@ from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app.bench import WARM_UP_PROMPT
 from app.chat import ChatOptions
-from app.store import Store
 from app.surroundings import Surroundings
 from engine.catalog.catalog import Catalog, Defaults, builtin
 from engine.catalog.progress import Progress
 from engine.catalog.specs import NGRAM, ModelSpec
-from engine.catalog.vocabulary import Relation
 from engine.errors import EngineError
 from engine.protocol import LoadOptions, Ready, Step
 from engine.replay import ReplayClient
 from engine.trace import Trace, load_trace
+
+if TYPE_CHECKING:
+    from app.store import Store
+    from engine.catalog.vocabulary import Relation
 
 FILE = "demo.json.gz"
 BRIDGED = ("slem", "pf", "tli", "slrs")
@@ -60,6 +62,8 @@ class DemoMachine(Surroundings):
         raise EngineError("The demo downloads nothing.", "Leave it with ^Q and start specchat without --demo.", kind="config")
 
     def open_store(self) -> Store:
+        from app.store import Store
+
         return Store(None)
 
     def disk_use(self, spec: ModelSpec) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 from app.chat import Chat
 from app.saved import MessageRow, message_rows, settings
 from app.tree import Attachment, Version, everything
+from engine import places
 from engine.errors import EngineError
 from engine.protocol import Done, Sampling
 from engine.trace import DONE
@@ -78,14 +79,6 @@ def file_name(chat: Chat, kind: str) -> str:
     return f"{words[:50] or 'chat'}.{kind}"
 
 
-def home(name: str) -> Path:
-    """A path as a person writes it, with ~ for the home folder."""
-    try:
-        return Path(name).expanduser()
-    except RuntimeError:  # ~ and the name of nobody
-        return Path(name)
-
-
 def write(path: Path, text: str) -> Path:
     """Write a new file for the owner's eyes; one that is there is not overwritten, a number is put behind the name. Returns its path."""
     for n in range(1, 1000):
@@ -108,7 +101,7 @@ def write(path: Path, text: str) -> Path:
 
 def attach(name: str) -> Attachment:
     """Read a text file to send with a question. Raises EngineError for what is no text, or too large."""
-    path = home(name)
+    path = places.written(name)
     data = _read(path, LARGEST)
     for mark, encoding in ((b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"), (b"", "utf-8-sig")):
         if data.startswith(mark):
@@ -142,7 +135,7 @@ def _trouble(error: Exception, path: Path, what: str = "written") -> EngineError
 
 def load(chat: Chat, name: str) -> None:
     """Fill an empty chat from an exported JSON or JSONL file. Branches that were not shown are in JSON only, and are left out."""
-    path = home(name)
+    path = places.written(name)
     try:
         text = _read(path, LARGEST_CHAT).decode("utf-8-sig")
         whole = json.loads(text) if text.lstrip().startswith("{") and '"messages"' in text and "\n{" not in text.strip() else None

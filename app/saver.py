@@ -10,11 +10,14 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from app.saved import ChatRow, Row
-from app.store import Store
 from engine.errors import EngineError
 from engine.logs import log_failure
+
+if TYPE_CHECKING:
+    from app.store import Store
 
 RETRY_S = 5.0
 

@@ -165,7 +165,7 @@ def _view(plan: Plan) -> View:
 def _folder(out: Path | None, name: str) -> Path:
     """Where the heads go."""
     if out is not None:
-        return out.expanduser().absolute()
+        return places.written(out).absolute()
     return places.data_dir() / "heads" / "".join(c if c.isalnum() or c in ".-_+" else "-" for c in name)
 
 

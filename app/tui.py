@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterable
@@ -61,6 +62,12 @@ class SpecChat(App[int]):
         self.run_worker(self.typed.run(), group="keys")
         if CAN_LOOK and not self.is_headless:
             self.set_interval(LOOK_S, self._look_for_terminal)
+
+    def on_ready(self) -> None:
+        """The first frame is there. Garbage, not searched for so far, is again, and not in what was imported: that stays."""
+        if not gc.isenabled():
+            gc.freeze()
+            gc.enable()
 
     def _look_for_terminal(self) -> None:
         """Leave when nobody can be there any more."""

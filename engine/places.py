@@ -46,9 +46,17 @@ def mirror_dir() -> Path:
     return _made(cache_dir() / "models")
 
 
+def written(name: str | Path) -> Path:
+    """A path as a person writes it, with ~ for the home folder. What names no home stays as it is: no such file will be there."""
+    try:
+        return Path(name).expanduser()
+    except (RuntimeError, UnicodeError):
+        return Path(name)
+
+
 def _home(part: str) -> Path | None:
     home = os.environ.get("SPECCHAT_HOME", "").strip()
-    return Path(home).expanduser().absolute() / part if home else None
+    return written(home).absolute() / part if home else None
 
 
 def _made(folder: Path) -> Path:

@@ -145,18 +145,27 @@ def _default(field: Field[Any]) -> Any:
 
 def _read(hint: Any, value: Any) -> Any:
     """The value of a field of this type."""
-    if get_origin(hint) is tuple:
-        inner = get_args(hint)
-        kinds = inner[:1] * len(value) if inner[1:] == (...,) else inner
-        return tuple(_read(kind, item) for kind, item in zip(kinds, value, strict=False))
-    if isinstance(value, dict) and "event" in value:
-        hint, value = EVENTS[value["event"]], {name: item for name, item in value.items() if name != "event"}
-    elif get_args(hint):  # one of several: a dataclass or None
-        hint = next((kind for kind in get_args(hint) if is_dataclass(kind)), None)
-    if not is_dataclass(hint) or not isinstance(value, dict):
+    if not isinstance(value, (list, dict)):
         return value
-    kind: Any = hint
-    return kind(**{name: _read(_hints(kind)[name], item) for name, item in value.items()})
+    inner, kind = _shape(hint)
+    if inner:
+        kinds = inner[:1] * len(value) if inner[1:] == (...,) else inner
+        return tuple(map(_read, kinds, value))
+    if isinstance(value, dict) and "event" in value:
+        kind, value = EVENTS[value["event"]], {name: item for name, item in value.items() if name != "event"}
+    if kind is None or not isinstance(value, dict):
+        return value
+    hints = _hints(kind)
+    return kind(**{name: _read(hints[name], item) for name, item in value.items()})
+
+
+@cache
+def _shape(hint: Any) -> tuple[tuple[Any, ...], Any]:
+    """The types in a tuple, or the dataclass that this is, perhaps one of several."""
+    inner = get_args(hint)
+    if get_origin(hint) is tuple:
+        return inner, None
+    return (), next((kind for kind in inner or (hint,) if is_dataclass(kind)), None)
 
 
 @cache

@@ -1,9 +1,11 @@
-"""Who may import what (DESIGN 3): `app` and the torch-free part of `engine` never torch, `engine` never textual. Read from the text, for
-what is imported late; and in processes of their own, for what others bring in, since pytest itself has imported who knows what."""
+"""Who may import what (DESIGN 3): `app` and the torch-free part of `engine` never torch, `engine` never textual; and what the first frame
+does without. Read from the text, for what is imported late; and in processes of their own, for what others bring in, since pytest itself
+has imported who knows what."""
 
 from __future__ import annotations
 
 import ast
+import importlib.util
 import os
 import subprocess
 import sys
@@ -15,6 +17,12 @@ import pytest
 ROOT = Path(__file__).parents[1]
 HEAVY = ("torch", "transformers", "tokenizers", "bitsandbytes", "accelerate", "safetensors", "numpy")
 SCREEN = ("textual", "typer", "rich", "app")
+CHAT_SCREENS = ("chat", "ask", "failures", "lists", "place", "text")  # what the chat is made of, and questions over it
+LATE = (
+    *("app.bench", "app.driver", "app.ground", "app.picks", "app.pull", "app.store", "app.trial", "app.widgets.formatted"),
+    *("engine.catalog.fetch", "engine.catalog.hardware", "engine.catalog.hub", "engine.replay", "engine.thread"),
+    *("filelock", "http.client", "huggingface_hub", "markdown_it", "psutil", "pygments.lexer", "sqlite3", "urllib.request"),
+)
 LIGHT = ("client", "protocol", "replay", "trace", "stats", "errors", "places", "installed", "catalog")
 
 
@@ -26,7 +34,12 @@ def modules(package: str) -> list[str]:
 
 def imported(names: list[str]) -> set[str]:
     """The top packages that importing these modules brings in."""
-    code = "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(name)\nprint(*{n.split('.')[0] for n in sys.modules})"
+    return {name.split(".")[0] for name in loaded(names)}
+
+
+def loaded(names: list[str]) -> set[str]:
+    """All modules that importing these brings in."""
+    code = "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(name)\nprint(*sys.modules)"
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     run = subprocess.run([sys.executable, "-c", code, *names], env=env, capture_output=True, text=True, timeout=120, check=False)
     assert run.returncode == 0, run.stderr
@@ -83,3 +96,13 @@ def test_short_commands_import_neither_torch_nor_textual(arguments: list[str]) -
         [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=60, check=True
     )
     assert not set(run.stdout.rpartition("|")[2].split()) & {*HEAVY, "textual", "huggingface_hub"}
+
+
+def test_the_first_frame_waits_for_nothing_that_is_opened_later() -> None:
+    """A screen of its own, downloads, the database, Markdown: each is imported when it is opened."""
+    assert [name for name in LATE if importlib.util.find_spec(name) is None] == []
+    found = loaded(["app.cli", "app.choose", "app.tui"])
+    assert "app.screens.chat" in found
+    assert found & set(LATE) == set()
+    screens = {name.removeprefix("app.screens.") for name in found if name.startswith("app.screens.")}
+    assert {name for name in screens if name.partition("_")[0] not in CHAT_SCREENS} == set()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from app.commands import Command
 from app.screens.chat_history import LONGEST_TITLE
 from app.screens.chat_looks import ChatLooks
-from app.screens.help import HelpScreen
 from app.terminal import one_line
 from app.widgets.panel import Panel
 from engine.catalog import bindings
@@ -107,6 +106,8 @@ class ChatCommands(ChatLooks):
         self.transcript.follow()
 
     def do_help(self, argument: str) -> None:
+        from app.screens.help import HelpScreen
+
         self.app.push_screen(HelpScreen(argument))
 
     def do_quit(self, argument: str) -> None:

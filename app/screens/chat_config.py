@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 from app.screens.chat_pickers import ChatPickers
-from app.screens.settings import SettingsScreen
 from app.settings import BY_PATH, Setting, Value
 from engine.errors import EngineError
 
@@ -20,6 +19,8 @@ class ChatConfig(ChatPickers):
 
     async def do_settings(self, argument: str) -> None:
         """The screen of settings."""
+        from app.screens.settings import SettingsScreen
+
         themes = tuple(sorted(self.app.available_themes))
         can_load = self.loaded.target is not None and not self.situation.generating
         screen = SettingsScreen(self.surroundings.config().values, self.change, themes, can_load=can_load)

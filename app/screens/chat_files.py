@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 
 from app.code import code_blocks
-from app.export import FORMATS, as_text, attach, file_name, home, write
+from app.export import FORMATS, as_text, attach, file_name, write
 from app.screens.ask import AskScreen
 from app.screens.chat_history import ChatHistory
 from app.terminal import for_terminal
 from app.widgets.panel import Choice
 from app.widgets.reply import Reply
+from engine import places
 from engine.words import counted
 
 MOST_ATTACHED = 8
@@ -83,7 +84,7 @@ class ChatFiles(ChatHistory):
         if kind not in FORMATS:
             self.toast(f"/export takes {', '.join(FORMATS[:-1])} or {FORMATS[-1]}, and a path if you like.", "warning")
             return
-        path = home(place.strip() or file_name(self.chat, kind))
+        path = places.written(place.strip() or file_name(self.chat, kind))
         if path.is_dir():
             path = path / file_name(self.chat, kind)
         written = await asyncio.to_thread(lambda: write(path, as_text(self.chat, kind)))

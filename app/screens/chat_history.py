@@ -7,7 +7,6 @@ import asyncio
 from app.export import load
 from app.saved import restore
 from app.screens.chat_tree import ChatTree
-from app.screens.chats import ChatsScreen
 from app.terminal import one_line
 from app.tree import Turn, Version
 from app.widgets.reply import Reply
@@ -79,6 +78,8 @@ class ChatHistory(ChatTree):
     # --- the list ----------------------------------------------------------------------------------------------------
 
     async def do_chats(self, argument: str) -> None:
+        from app.screens.chats import ChatsScreen
+
         self.keep_draft(now=True)
         await asyncio.to_thread(self.saver.wait_all, 1.0)
         wanted = await self.app.push_screen_wait(ChatsScreen(self.saver, self.chat.key, argument))

@@ -8,7 +8,6 @@ from typing import Any
 from app.screens.chat_saving import SaveFlow
 from app.screens.failures import SHORT_CONTEXT, load_panel
 from app.screens.lists import in_use
-from app.screens.pull import PullScreen
 from app.widgets.panel import Panel
 from engine.catalog.specs import AUTO, NGRAM, NONE, ModelSpec
 from engine.errors import EngineError
@@ -65,18 +64,22 @@ class LoadFlow(SaveFlow):
             hint = f"Run `specchat pull {missing[0].name}` while online, or start without --offline."
             await self.trouble(EngineError(f"Not on this machine, and --offline forbids the download: {names}.", hint))
             return None
-        fetched = await self.app.push_screen_wait(PullScreen(self.surroundings, missing, offers=offers))
-        self.prompt.focus()
-        return fetched
+        return await self._offer(missing, offers=offers)
 
     async def first_start(self) -> None:
         """No model was chosen: offer what suits this machine."""
-        chosen = await self.app.push_screen_wait(PullScreen(self.surroundings, [], offers=True, offline=self.options.offline))
-        self.prompt.focus()
-        if chosen:
+        if chosen := await self._offer([], offers=True):
             await self.open_target(chosen[0])
         else:
             await self._say_none()
+
+    async def _offer(self, missing: list[ModelSpec], *, offers: bool) -> list[ModelSpec] | None:
+        """The screen that asks before it downloads."""
+        from app.screens.pull import PullScreen
+
+        fetched = await self.app.push_screen_wait(PullScreen(self.surroundings, missing, offers=offers, offline=self.options.offline))
+        self.prompt.focus()
+        return fetched
 
     async def _say_none(self) -> None:
         await self.panel(Panel("No model is loaded.", "", "/model lists the models; /model NAME loads one."), asked=True)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from app import picks, trial
 from app.console import Interrupt
 from app.downloads import Downloads
-from app.driver import Driver
 from app.screens.chat_views import ChatViews
-from app.screens.downloads import DownloadsScreen
-from app.screens.picker import Chosen, PickerScreen
 from engine.catalog.specs import ModelSpec
+
+if TYPE_CHECKING:  # imported when they are opened: the first frame does not wait for them
+    from app.screens.picker import Chosen, PickerScreen
+    from app.trial import Trial
 
 
 class ChatPickers(ChatViews):
@@ -21,10 +22,13 @@ class ChatPickers(ChatViews):
     def __init__(self, *args: object) -> None:
         super().__init__(*args)
         self.downloads = Downloads(self.surroundings)
-        self._trials: dict[str, dict[str, trial.Trial]] = {}  # by target, then by drafter
+        self._trials: dict[str, dict[str, Trial]] = {}  # by target, then by drafter
 
     async def pick_drafter(self) -> None:
         """The list of drafters; what is chosen is put beside the target."""
+        from app import picks
+        from app.screens.picker import PickerScreen
+
         catalog, target, ready = self.surroundings.catalog(), self.loaded.target, self.loaded.ready
         screen = PickerScreen(
             f"Drafter for {target.name}" if target is not None else "Drafter",
@@ -49,6 +53,9 @@ class ChatPickers(ChatViews):
 
     async def pick_target(self) -> None:
         """The list of targets; what is chosen is loaded."""
+        from app import picks
+        from app.screens.picker import PickerScreen
+
         catalog, ready = self.surroundings.catalog(), self.loaded.ready
         screen = PickerScreen("Model", lambda: picks.targets(catalog, self.surroundings, self.loaded.options, ready))
         chosen = await self._open(screen)
@@ -64,6 +71,8 @@ class ChatPickers(ChatViews):
 
     def open_downloads(self, start: ModelSpec | None = None) -> None:
         """Show the downloads and perhaps begin one."""
+        from app.screens.downloads import DownloadsScreen
+
         ready = self.loaded.ready
         in_use = {ready.target, *ready.drafter.split("+")} if ready is not None else set()
         screen = DownloadsScreen(self.surroundings, self.downloads, in_use=in_use, offline=self.options.offline, start=start)
@@ -73,6 +82,8 @@ class ChatPickers(ChatViews):
         """Move the queue on, say what has ended, and show in the header how far the running one is."""
         if not self.downloads.busy:
             return
+        from app.screens.downloads import DownloadsScreen
+
         ended = self.downloads.look()
         self.app.sub_title = self.downloads.badge
         if ended is None:
@@ -92,8 +103,11 @@ class ChatPickers(ChatViews):
         self.prompt.focus()
         return chosen
 
-    def _attempt(self, spec: ModelSpec, interrupt: Interrupt, note: Callable[[str], None]) -> trial.Trial:
+    def _attempt(self, spec: ModelSpec, interrupt: Interrupt, note: Callable[[str], None]) -> Trial:
         """Try a drafter on the chat's last question; runs in a thread, and has the engine for itself meanwhile."""
+        from app import trial
+        from app.driver import Driver
+
         self.lent = True
         try:
             driver, again = Driver(self.client, interrupt), Driver(self.client, Interrupt())

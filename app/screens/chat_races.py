@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 
 from app.foot import foot
-from app.ground import Ground
 from app.prompts import SETS
 from app.screens.chat_config import ChatConfig
 from app.terminal import one_line
@@ -22,6 +21,7 @@ from engine.catalog.specs import NGRAM, ModelSpec
 from engine.protocol import Done, Generate, Message
 
 if TYPE_CHECKING:  # imported when they are opened: the first frame does not wait for them
+    from app.ground import Ground
     from app.screens.bench import BenchScreen
     from app.screens.compare import CompareScreen
     from app.screens.compare_view import Winner
@@ -95,6 +95,7 @@ class ChatRaces(ChatConfig):
     def ground(self) -> Ground:
         """What a measurement starts from now."""
         from app.beside import others
+        from app.ground import Ground
 
         loaded, options, target, ready = self.loaded, self.options, self.loaded.target, self.loaded.ready
         assert target is not None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from app.record import Record
 from app.screens.chat_settings import ChatSettings
-from app.screens.steps import StepsScreen
 from app.widgets.reply import Reply
 
 STATS = ("line", "full", "off")
@@ -41,7 +41,7 @@ class ChatViews(ChatSettings):
             self.toast("No steps are known of these replies.")
             return
         ready = self.loaded.ready
-        self.app.push_screen(StepsScreen(replies[-1].record, ready.target if ready is not None else ""))
+        self._show_steps(replies[-1].record, ready.target if ready is not None else "", "the last reply")
 
     async def do_tokens_here(self, argument: str) -> None:
         """t: this one reply token by token, or as text again."""
@@ -62,7 +62,12 @@ class ChatViews(ChatSettings):
             return
         ready = self.loaded.ready
         target = reply.version.model if reply.version is not None else ready.target if ready is not None else ""
-        self.app.push_screen(StepsScreen(reply.record, target, "this reply"))
+        self._show_steps(reply.record, target, "this reply")
+
+    def _show_steps(self, record: Record, target: str, which: str) -> None:
+        from app.screens.steps import StepsScreen
+
+        self.app.push_screen(StepsScreen(record, target, which))
 
     stats = "auto"  # the panel where there is room beside the transcript, else the line
 

@@ -6,7 +6,6 @@ Textual does neither for what Rich draws. What is copied is what is seen, row by
 from __future__ import annotations
 
 from rich.cells import cell_len
-from rich.markdown import Markdown
 from rich.segment import Segment
 from rich.style import Style
 from textual.geometry import Size
@@ -20,6 +19,8 @@ class Drawn(Static):
     """Drawn once for each width and look, not for each move of a selection: it may be very long."""
 
     def __init__(self, source: str) -> None:
+        from rich.markdown import Markdown  # with the first reply: the first frame does not wait for it
+
         super().__init__(Markdown(source, hyperlinks=False), classes="frozen")
         self.source = source
         self._drawn_for: tuple[Size, object] | None = None

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from textual.widget import Widget
-from textual.widgets import Markdown
-from textual.widgets.markdown import MarkdownBlock
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +24,9 @@ class Stretch:
 
 def stretches(shown: list[tuple[Widget, str]]) -> Iterator[Stretch]:
     """What the widgets of a reading view show, each with its source, in order."""
+    from textual.widgets import Markdown  # when there is a reply: the first frame does not wait for it
+    from textual.widgets.markdown import MarkdownBlock
+
     start = 0
     for widget, source in shown:
         top = widget.virtual_region.y

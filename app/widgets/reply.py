@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
 from textual.content import Content
 from textual.message import Message
 from textual.widget import Widget
-from textual.widgets import Markdown, Static
+from textual.widgets import Static
 
 from app.blocks import Blocks, tail
 from app.record import Record
@@ -25,13 +26,17 @@ from app.thoughts import Thoughts, split_version
 from app.tree import Version
 from app.widgets import reading
 from app.widgets.drawn import Drawn
-from app.widgets.formatted import Formatted
 from app.widgets.grown import GrownStack, GrownText
 from app.widgets.messages import Title
 from app.widgets.thinking import Thinking
 from app.widgets.token_view import TokenText
 from engine.protocol import Segment
 from engine.words import counted
+
+if TYPE_CHECKING:  # imported with the first reply: the first frame does not wait for Markdown
+    from textual.widgets import Markdown
+
+    from app.widgets.formatted import Formatted
 
 TAIL_LINES = 60
 TAIL_STEP = 4  # rows that the open block grows by: most new words then need no layout of the screen, which costs the engine dearly
@@ -74,7 +79,7 @@ class Reply(GrownStack):
         self._waiting: deque[str] = deque()  # blocks that are closed but not drawn yet
         self._whole = True  # all drawn blocks are in one Markdown
         self.title = Title(who, "*")
-        self._markdown = Formatted()
+        self._markdown = formatted()
         self._tail = GrownText(classes="tail")
         self._foot = Static(classes="foot")
 
@@ -208,7 +213,7 @@ class Reply(GrownStack):
         if len(self._markdown.children) > LIVE_BLOCKS:
             self._whole = False
             with self.app.batch_update():
-                old, self._markdown = self._markdown, Formatted()
+                old, self._markdown = self._markdown, formatted()
                 await self.mount(Drawn(old.source), self._markdown, after=old)
                 await old.remove()
 
@@ -268,7 +273,7 @@ class Reply(GrownStack):
         """Become live again, unless it is very long."""
         if self.frozen and self.said.count("\n") <= THAW_LINES:
             self.frozen = False
-            self._markdown, self._tail = Formatted(), GrownText(classes="tail")
+            self._markdown, self._tail = formatted(), GrownText(classes="tail")
             self._tail.display = False
             self._blocks, self._whole = Blocks(), True
             with self.app.batch_update():
@@ -280,3 +285,10 @@ class Reply(GrownStack):
         """A link is never opened unasked."""
         event.stop()
         self.post_message(self.Link(event.href))
+
+
+def formatted() -> Formatted:
+    """Live Markdown, empty as yet."""
+    from app.widgets.formatted import Formatted
+
+    return Formatted()

@@ -10,13 +10,15 @@ import difflib
 import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine import places
 from engine.catalog import bindings, stored, tables
-from engine.catalog.hardware import Hardware
 from engine.catalog.specs import AUTO, NGRAM, NONE, Mirror, ModelSpec, Role
 from engine.errors import EngineError
+
+if TYPE_CHECKING:
+    from engine.catalog.hardware import Hardware
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 HUB_FILE = re.compile(rf"({HUB_ID.pattern})/([^/]+\.gguf)")
@@ -201,7 +203,7 @@ def _spec(name: str, role: Role, values: dict[str, Any], file: Path) -> ModelSpe
         kind=kind,
         repo=repo,
         file=gguf,
-        path=file.parent / Path(path).expanduser() if path else None,
+        path=file.parent / places.written(path) if path else None,
         mirror=mirror,
         licence=values.get("licence", ""),
         gated=values.get("gated", False),
@@ -247,7 +249,7 @@ def _by_name(specs: dict[str, ModelSpec], name: str) -> ModelSpec | None:
 
 def _outside(name: str, role: Role) -> ModelSpec | None:
     """A folder, a .gguf file or a hub id that is not in the catalog; None when the text is none of them."""
-    path = Path(name).expanduser()
+    path = places.written(name)
     if path.exists() and (path.is_dir() or path.suffix == ".gguf"):
         return ModelSpec(path.resolve().stem if path.is_file() else path.resolve().name, role, path=path.absolute())
     if found := HUB_FILE.fullmatch(name):

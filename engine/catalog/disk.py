@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from engine import places
 from engine.catalog.progress import human
 from engine.errors import EngineError
@@ -66,6 +64,8 @@ def size(path: Path) -> int:
 @contextmanager
 def alone(key: str, name: str) -> Iterator[None]:
     """Hold the lock for `key`, or EngineError(kind="busy") when another process is at it."""
+    from filelock import FileLock, Timeout  # for a download only
+
     folder = places.cache_dir() / "locks"
     folder.mkdir(mode=0o700, exist_ok=True)
     lock = FileLock(folder / f"{key}.lock")

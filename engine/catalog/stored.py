@@ -26,14 +26,14 @@ def hub_cache() -> Path:
         ("XDG_CACHE_HOME", "huggingface/hub"),
     ):
         if value := os.environ.get(name):
-            return Path(value).expanduser() / below
+            return places.written(value) / below
     return Path.home() / ".cache" / "huggingface" / "hub"
 
 
 def locate(spec: ModelSpec) -> Path | None:
     """Where the model is, complete, on this machine: a snapshot folder, a given folder or file, a mirror's file. Else None."""
     if spec.path:
-        path = spec.path.expanduser()
+        path = places.written(spec.path)
         return path if path.exists() else None
     if spec.repo and (found := _snapshot(spec)):
         return found
@@ -84,7 +84,7 @@ def disk_use(spec: ModelSpec) -> int:
     """Bytes on disk: files, unfinished downloads, packed weights."""
     total = 0
     if spec.path:
-        total += disk.size(spec.path.expanduser().resolve())
+        total += disk.size(places.written(spec.path).resolve())
     if spec.repo:
         total += sum(disk.size(path) for path in (_blobs(spec) if spec.file else [_repo_folder(spec)]))
     if spec.mirror:

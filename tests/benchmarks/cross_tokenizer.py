@@ -28,47 +28,11 @@ sys.path.insert(0, str(ROOT))
 
 from tests.benchmarks.children import Child  # noqa: E402
 
+SPECCHAT = Path(__file__).with_name("serve_specchat.py")
 SETS = ("code", "questions", "rewriting", "story", "multilingual")
 BARS = {0.0: 1.10, 0.7: 1.0}  # on the mean of code and questions
 NEVER_BELOW = 0.97
 TRANSFORMERS_BAR = 3.5
-
-
-def serve_specchat(target: str, drafter: str) -> None:
-    """Decoding through the engine's own face. `drafter` may be none."""
-    from engine.catalog import catalog
-    from engine.client import EngineClient, events
-    from engine.protocol import Done, Failed, Generate, Load, LoadOptions, Message, Notice, Ready, Sampling, Step
-    from engine.stats import Tally
-
-    names = catalog.load()
-    client = EngineClient()
-    stream = events(client)
-    tally, notes = Tally(), []
-
-    def until(kind: type) -> Any:
-        for event in stream:
-            if isinstance(event, Failed):
-                raise SystemExit(f"specchat: {event.message} {event.hint}")
-            if isinstance(event, Step):
-                tally.add(event)
-            if isinstance(event, Notice):
-                notes.append(event.text)
-            if isinstance(event, kind):
-                return event
-
-    client.send(Load(names.target(target), names.drafter(drafter), LoadOptions(quant="nf4", context=4096, settle=True)))
-    until(Ready)
-    for line in sys.stdin:
-        question = json.loads(line)
-        tally, notes = Tally(), []
-        sampling = Sampling(temperature=question["temperature"], top_p=0.9, top_k=0, min_p=0.0, repeat_penalty=1.0)
-        client.send(Generate(1, (Message("user", question["prompt"]),), sampling=sampling, seed=7, max_tokens=question["tokens"]))
-        done = until(Done)
-        answer = {"tokens": len(done.token_ids), "seconds": tally.decode_s, "text": done.text, "kept": tally.kept, "tau": tally.tau}
-        answer |= {"bridge_ms": 1000 * tally.bridge_s / max(tally.steps, 1), "method": done.method, "notes": notes}
-        print(json.dumps(answer), flush=True)
-    client.close()
 
 
 def serve_transformers(target: str, drafter: str) -> None:
@@ -114,8 +78,8 @@ def speed(target: str, drafter: str, tokens: int, most: int) -> dict[str, Any]:
     """Ratios by prompt set and temperature."""
     from app.prompts import read
 
-    theirs = _lane("transformers", target, drafter)  # one after the other: what is timed while loading shall not be disturbed
-    lanes = {"plain": _lane("specchat", target, "none"), "drafted": _lane("specchat", target, drafter)}
+    theirs = _warm(Child(__file__, "--child", "--target", target, "--drafter", drafter))
+    lanes = {"plain": _specchat(target, "none"), "drafted": _specchat(target, drafter)}  # one after the other: loading times the machine
     out: dict[str, Any] = {"sets": []}
     print(f"\n{target} <- {drafter}, nf4, {tokens} tokens; tok/s by set\n")
     print("| T   | set          | method | plain | drafted | ratio | kept % | tau  | bridge ms | same text | transformers | ratio |")
@@ -136,9 +100,10 @@ def speed(target: str, drafter: str, tokens: int, most: int) -> dict[str, Any]:
             row = {"temperature": temperature, "set": name, "method": found["drafted"][0]["method"]}
             row |= {key: _rate(answers) for key, answers in found.items()}
             row |= {"ratio": row["drafted"] / row["plain"], "same": all(_texts(found["plain"], found["drafted"]))}
-            row |= {key: sum(a[key] for a in found["drafted"]) / len(prompts) for key in ("kept", "tau", "bridge_ms")}
+            row |= {key: sum(a[key] for a in found["drafted"]) / len(prompts) for key in ("kept", "tau")}
+            row["bridge_ms"] = 1000 * sum(a["bridge_s"] / max(a["steps"], 1) for a in found["drafted"]) / len(prompts)
             row["against"] = row["drafted"] / row["transformers"] if row["transformers"] else None
-            row["notes"] = [note for answer in found["drafted"] for note in answer["notes"]]
+            row["notes"] = [note for answer in found["drafted"] for note in answer["notices"]]
             out["sets"].append(row)
             other = f"{row['transformers']:12.1f} | {row['against']:5.2f}" if row["against"] else f"{'–':>12} | {'–':>5}"
             print(
@@ -161,9 +126,14 @@ def speed(target: str, drafter: str, tokens: int, most: int) -> dict[str, Any]:
     return out
 
 
-def _lane(kind: str, target: str, drafter: str) -> Child:
-    """A lane that is loaded and has answered once."""
-    lane = Child(__file__, "--child", kind, "--target", target, "--drafter", drafter)
+def _specchat(target: str, drafter: str) -> Child:
+    lane = Child(SPECCHAT, "--target", target, "--drafter", drafter, "--quant", "nf4")
+    lane.listen()  # what was loaded
+    return _warm(lane)
+
+
+def _warm(lane: Child) -> Child:
+    """A lane that has answered once."""
     lane.ask(prompt="Say hello.", tokens=16, temperature=0.0)
     return lane
 
@@ -180,7 +150,7 @@ def _texts(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> list[bool]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="?", default="all", choices=["quality", "speed", "all"])
-    parser.add_argument("--child", choices=["specchat", "transformers"], help=argparse.SUPPRESS)
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--target", default="qwen2.5-coder-1.5b")
     parser.add_argument("--drafter", default="smollm2-135m")
     parser.add_argument("--tokens", type=int, default=96)
@@ -188,7 +158,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     if args.child:
-        (serve_specchat if args.child == "specchat" else serve_transformers)(args.target, args.drafter)
+        serve_transformers(args.target, args.drafter)
         return
     out: dict[str, Any] = {}
     if args.what in ("speed", "all"):

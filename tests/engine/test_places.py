@@ -10,6 +10,7 @@ import platformdirs
 import pytest
 
 from engine import places
+from engine.catalog import catalog
 from engine.errors import EngineError
 
 ALL = {
@@ -57,3 +58,17 @@ def test_unwritable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert caught.value.kind == "unwritable"
     assert str(tmp_path / "file" / "home" / "cache") in caught.value.message
     assert "SPECCHAT_HOME" in caught.value.hint
+
+
+@pytest.mark.parametrize("name", ["~\udcff", "~~~\ud800", "~nobody-here/x", "~\udcff/x", "a\0b"])
+def test_a_path_that_no_person_meant_is_a_path_that_is_not_there(name: str) -> None:
+    """Bytes that are no text arrive as lone surrogates; a home of such a name, or of nobody, cannot be looked up."""
+    assert not places.written(name).exists()
+    for find in (catalog.load().target, catalog.load().drafter):
+        with pytest.raises(EngineError):
+            find(name)
+
+
+def test_a_path_below_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert places.written("~/models/a") == tmp_path / "models" / "a"
