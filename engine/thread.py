@@ -146,7 +146,7 @@ class Engine:
         problem: Failed | None = None
         try:
             notes += self._build(number, drafter, command.method)
-            self._measure()
+            self._measure(number)
         except BaseException as error:
             problem = failure(error, None, ("drafter",))
             self._drop_drafter()
@@ -187,11 +187,11 @@ class Engine:
         free_memory()
         return notes + built.notes
 
-    def _measure(self) -> None:
+    def _measure(self, number: int) -> None:
         """What a pass costs by its number of rows, on this machine, with this model: the controller decides by it."""
         session = self._session
         assert session is not None
-        while self._options.settle and pages.move():
+        while self._options.settle and not self._stopper.stopped(number) and pages.move():
             pass
         session.control.most = 0
         if session.loaded.drafter is not None:
@@ -206,7 +206,7 @@ class Engine:
             )
         begun = perf_counter()
         notes = self._build(number, command.drafter, command.method)
-        self._measure()
+        self._measure(number)
         self._out.put(self._ready(notes, perf_counter() - begun))
 
     def _unload(self) -> None:

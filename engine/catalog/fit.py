@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import psutil
 
+from engine import spare
 from engine.catalog import hardware, head_shape, headers, measured, needed
 from engine.catalog.progress import human
 from engine.errors import EngineError
@@ -122,8 +123,7 @@ def available(device: str = "auto") -> tuple[int, int]:
         number = device.partition(":")[2]
         index = int(number) if number.isdigit() else max(range(len(cards)), key=lambda i: cards[i].free, default=0)
         return (cards[index].free, cards[index].total) if index < len(cards) else (0, 0)
-    memory = psutil.virtual_memory()
-    return memory.available, memory.total
+    return spare.available(), psutil.virtual_memory().total
 
 
 def verdict(need: int, free: int) -> Verdict:

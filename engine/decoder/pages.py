@@ -5,6 +5,7 @@ then takes a quarter of the time more than from pages of 2 MB (`docs/performance
 A piece is copied into fresh large pages, and these are put in the place of the old ones in one call of the system (mremap), so a load
 stays as quick as mapping is. Only the thread that noted tensors moves them, between the passes that read them; dropping them drops the
 note. On other systems than Linux, without large pages, or with less memory left than `RESERVE`, everything stays where it is.
+Only what a tensor owns in full moves: what lies beside it in its first and last large page belongs to somebody else.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from pathlib import Path
 from time import perf_counter
 from weakref import WeakSet
 
-import psutil
 from torch import Tensor
+
+from engine.spare import available
 
 LARGE = 2 << 20  # bytes of a large page, on every processor that torch has builds for with pages of 4 KB
 PIECE = 2 * LARGE  # bytes that are moved at once: a few milliseconds
@@ -28,7 +30,8 @@ RESERVE = 1 << 30  # bytes of memory that must be left: large pages cannot be dr
 AT_ONCE_S = 0.02  # seconds of moving without a look at anything else
 SHARE = 0.1  # of the time of a reply goes into moving
 GAP = 64  # bytes between two tensors of one file that belong to nobody
-SETTING = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+MOST_PIECES = 8192  # of one model: each stays an area of its own to the system, and it counts them (vm.max_map_count, 65,530)
+SETTINGS = Path("/sys/kernel/mm/transparent_hugepage")
 
 _READ_WRITE, _PRIVATE_ANONYMOUS, _ADVISE_LARGE, _MOVE_TO = 3, 0x22, 14, 3
 _noted = threading.local()
@@ -38,19 +41,22 @@ class Pages:
     """Tensors that wait to be moved. Whoever owns the tensors holds it; it ends with them."""
 
     def __init__(self, tensors: Iterable[Tensor] = ()) -> None:
-        self._held = tuple(tensors)  # the memory must not be given back in the middle of a move
-        self._pieces = [piece for start, stop in _ranges(self._held) for piece in _split(start, stop)]
-
-    @property
-    def left(self) -> int:
-        """Bytes that still lie in small pages."""
-        return sum(stop - start for start, stop in self._pieces)
+        self._held = tuple(t for t in tensors if t.is_contiguous())  # held: the memory must not be given back in the middle of a move
+        ranges = _ranges(self._held)
+        size = PIECE * (1 + sum(stop - start for start, stop in ranges) // (MOST_PIECES * PIECE))
+        self._pieces = [piece for start, stop in ranges for piece in _split(start, stop, size)]
+        self.left = sum(stop - start for start, stop in self._pieces)  # bytes that still lie in small pages
 
     def move(self) -> None:
         """Move one piece; none any more once something is against it."""
         start, stop = self._pieces.pop()
-        if psutil.virtual_memory().available < self.left + (stop - start) + RESERVE or not _replace(start, stop - start):
-            self._pieces.clear()
+        try:
+            moved = available() >= self.left + RESERVE and _replace(start, stop - start)
+        except (OSError, MemoryError):
+            moved = False
+        self.left -= stop - start
+        if not moved:
+            self._pieces, self.left = [], 0
         if not self._pieces:
             self._held = ()
 
@@ -63,7 +69,7 @@ class Share:
 
     def __call__(self) -> None:
         now_s = perf_counter()
-        self._credit_s += SHARE * (now_s - self._seen_s)
+        self._credit_s = min(self._credit_s + SHARE * (now_s - self._seen_s), AT_ONCE_S)  # reading a long prompt is no credit
         self._seen_s = now_s
         if self._credit_s > 0.0 and move(self._credit_s):
             self._credit_s -= perf_counter() - now_s  # a piece may take longer than there was time for
@@ -91,11 +97,12 @@ def move(seconds: float = AT_ONCE_S) -> bool:
 
 @cache
 def possible() -> bool:
-    """Whether this system gives large pages to a program that asks for them."""
+    """Whether this system gives large pages of this size to a program that asks for them."""
     if sys.platform != "linux":
         return False
-    with suppress(OSError):
-        return "[never]" not in SETTING.read_text(encoding="utf-8")
+    with suppress(OSError, ValueError):
+        enabled = (SETTINGS / "enabled").read_text(encoding="utf-8")
+        return "[never]" not in enabled and int((SETTINGS / "hpage_pmd_size").read_text(encoding="utf-8")) == LARGE
     return False
 
 
@@ -107,20 +114,22 @@ def _waiting() -> WeakSet[Pages]:
 
 
 def _ranges(tensors: Iterable[Tensor]) -> list[tuple[int, int]]:
-    """First byte and end of what lies together, in the order of addresses."""
+    """First byte and end of what lies together in one storage, in the order of addresses."""
     out: list[tuple[int, int]] = []
-    for start, stop in sorted((t.data_ptr(), t.data_ptr() + t.nbytes) for t in tensors):
-        if out and start <= out[-1][1] + GAP:
+    whose = 0
+    for owner, start, stop in sorted((t.untyped_storage().data_ptr(), t.data_ptr(), t.data_ptr() + t.nbytes) for t in tensors):
+        if out and owner == whose and start <= out[-1][1] + GAP:
             out[-1] = (out[-1][0], max(stop, out[-1][1]))
         else:
             out.append((start, stop))
+        whose = owner
     return out
 
 
-def _split(start: int, stop: int) -> list[tuple[int, int]]:
-    """The whole large pages of a range, in pieces."""
+def _split(start: int, stop: int, size: int) -> list[tuple[int, int]]:
+    """The whole large pages of a range, in pieces of so many bytes."""
     first, end = start + -start % LARGE, stop - stop % LARGE
-    return [(at, min(at + PIECE, end)) for at in range(first, end, PIECE)]
+    return [(at, min(at + size, end)) for at in range(first, end, size)]
 
 
 @cache
@@ -136,7 +145,7 @@ def _system() -> ctypes.CDLL:
 
 
 def _replace(start: int, size: int) -> bool:
-    """Copy whole large pages into fresh ones, and put these in their place. False, and nothing has changed, where the system refuses."""
+    """Copy whole large pages into fresh ones, and put these in their place. False where the system refuses; then all is as it was."""
     system, failed = _system(), ctypes.c_void_p(-1).value
     room = system.mmap(None, size + LARGE, _READ_WRITE, _PRIVATE_ANONYMOUS, -1, 0)
     if room == failed:
@@ -145,11 +154,11 @@ def _replace(start: int, size: int) -> bool:
     system.madvise(fresh, size, _ADVISE_LARGE)
     ctypes.memmove(fresh, start, size)
     done: bool = system.mremap(fresh, size, size, _MOVE_TO, start) == start
-    if done:  # what is left of the room: the ends that made it fit
-        if fresh > room:
-            system.munmap(room, fresh - room)
-        if room + LARGE > fresh:
-            system.munmap(fresh + size, room + LARGE - fresh)
-    else:
+    if not done:
         system.munmap(room, size + LARGE)
-    return done
+        return False
+    if fresh > room:  # what is left of the room: the ends that made it fit
+        system.munmap(room, fresh - room)
+    if room + LARGE > fresh:
+        system.munmap(fresh + size, room + LARGE - fresh)
+    return True

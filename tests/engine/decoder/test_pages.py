@@ -6,7 +6,6 @@ import ctypes
 import gc
 import sys
 import threading
-from collections import namedtuple
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -140,11 +139,46 @@ def test_each_thread_moves_its_own(mapped: Tensor) -> None:
 @pytest.mark.parametrize("spare", [-1, 1])
 def test_it_needs_memory_to_spare(mapped: Tensor, monkeypatch: pytest.MonkeyPatch, spare: int) -> None:
     waiting = later([mapped])
-    memory = namedtuple("memory", "available")(waiting.left + RESERVE + spare)
-    monkeypatch.setattr(pages.psutil, "virtual_memory", lambda: memory)
+    free = waiting.left + RESERVE + spare
+    monkeypatch.setattr(pages, "available", lambda: free)
     move(10.0)
     assert waiting.left == 0  # moved, or given up
     assert (kind(mapped.data_ptr() + 2 * LARGE) == "") == (spare > 0)
+
+
+@pytest.mark.parametrize("error", [OSError(24, "Too many open files"), MemoryError()])
+def test_trouble_ends_the_moving_and_nothing_else(mapped: Tensor, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def fail() -> int:
+        raise error
+
+    monkeypatch.setattr(pages, "available", fail)
+    waiting = later([mapped])
+    assert not move(10.0)
+    assert waiting.left == 0
+
+
+def test_a_tensor_that_claims_more_than_it_has_is_left_alone(mapped: Tensor) -> None:
+    """A pickle may hold strides of zero: as many bytes as one likes out of a few."""
+    assert later([mapped[:4096].view(1, 4096).expand(8 * LARGE // 4096, 4096)]).left == 0
+    assert later([mapped.view(-1, 4096)[:, :1]]).left == 0
+
+
+def test_tensors_of_two_owners_are_two_ranges() -> None:
+    """However near they lie: what is between them is not theirs."""
+    whole = torch.zeros(4 * LARGE + 64, dtype=torch.uint8)
+    first = -whole.data_ptr() % LARGE
+    half = first + LARGE + 128
+    parts = [whole[first : half - 64], whole[half : first + 2 * LARGE]]
+    alone = [torch.frombuffer(part.numpy(), dtype=torch.uint8) for part in parts]
+    assert Pages(parts).left == 2 * LARGE
+    assert Pages(alone).left == LARGE
+
+
+def test_a_large_model_moves_in_few_pieces(monkeypatch: pytest.MonkeyPatch, mapped: Tensor) -> None:
+    """Each piece stays an area of its own to the system, and it counts them."""
+    monkeypatch.setattr(pages, "MOST_PIECES", 1)
+    waiting = Pages([mapped])
+    assert len(waiting._pieces) == 1
 
 
 @pytest.mark.parametrize("call", ["mmap", "mremap"])
@@ -178,21 +212,27 @@ def test_a_reply_gives_a_share_of_its_time(monkeypatch: pytest.MonkeyPatch) -> N
         clock[0] += 0.01
         share()
     assert 0.08 < 0.05 * len(moved) / clock[0] < 0.11
+    clock[0] += 60.0  # a long prompt was read
+    share()
+    assert max(moved) <= pages.AT_ONCE_S
 
 
 @pytest.mark.parametrize(
-    ("platform", "setting", "expected"),
+    ("platform", "setting", "size", "expected"),
     [
-        ("linux", "always [madvise] never", True),
-        ("linux", "always madvise [never]", False),
-        ("linux", None, False),
-        ("win32", "[always] madvise never", False),
+        ("linux", "always [madvise] never", LARGE, True),
+        ("linux", "always madvise [never]", LARGE, False),
+        ("linux", "[always] madvise never", 512 << 20, False),  # pages of 64 KB, as some ARM systems have
+        ("linux", None, LARGE, False),
+        ("win32", "[always] madvise never", LARGE, False),
     ],
 )
-def test_where_it_is_possible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, platform: str, setting: str | None, expected: bool) -> None:
-    file = tmp_path / "enabled"
+def test_where_it_is_possible(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, platform: str, setting: str | None, size: int, expected: bool
+) -> None:
     if setting is not None:
-        file.write_text(setting)
-    monkeypatch.setattr(pages, "SETTING", file)
+        (tmp_path / "enabled").write_text(setting)
+    (tmp_path / "hpage_pmd_size").write_text(f"{size}\n")
+    monkeypatch.setattr(pages, "SETTINGS", tmp_path)
     monkeypatch.setattr(sys, "platform", platform)
     assert pages.possible.__wrapped__() == expected
