@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
 import torch
 
+from engine import spare
 from engine.catalog import fit
 from engine.catalog.progress import human
 
@@ -50,7 +50,7 @@ def spread(need: fit.Fit, free: int) -> Spread | None:
     missing = need.weights - sum(cards.values())
     if missing <= 0:
         return Spread(cards, 0) if len(cards) > 1 else None
-    host = psutil.virtual_memory().available - HOST_RESERVE
+    host = spare.available() - HOST_RESERVE
     return Spread(cards, host) if missing <= host else None
 
 

@@ -34,7 +34,16 @@ MOST_PIECES = 8192  # of one model: each stays an area of its own to the system,
 SETTINGS = Path("/sys/kernel/mm/transparent_hugepage")
 
 _READ_WRITE, _PRIVATE_ANONYMOUS, _ADVISE_LARGE, _MOVE_TO = 3, 0x22, 14, 3
-_noted = threading.local()
+
+
+class _Noted(threading.local):
+    """What each thread has noted."""
+
+    def __init__(self) -> None:
+        self.waiting: WeakSet[Pages] = WeakSet()
+
+
+_noted = _Noted()
 
 
 class Pages:
@@ -79,20 +88,19 @@ def later(tensors: Iterable[Tensor]) -> Pages:
     """Note tensors that every pass reads, for `move` on this thread."""
     pages = Pages(tensors if possible() else ())
     if pages.left:
-        _waiting().add(pages)
+        _noted.waiting.add(pages)
     return pages
 
 
 def move(seconds: float = AT_ONCE_S) -> bool:
     """Move for about so long what this thread noted. Whether something is left."""
     until = perf_counter() + seconds
-    waiting = _waiting()
-    for pages in list(waiting):
+    for pages in list(_noted.waiting):
         while pages.left and perf_counter() < until:
             pages.move()
         if not pages.left:
-            waiting.discard(pages)
-    return bool(waiting)
+            _noted.waiting.discard(pages)
+    return bool(_noted.waiting)
 
 
 @cache
@@ -104,13 +112,6 @@ def possible() -> bool:
         enabled = (SETTINGS / "enabled").read_text(encoding="utf-8")
         return "[never]" not in enabled and int((SETTINGS / "hpage_pmd_size").read_text(encoding="utf-8")) == LARGE
     return False
-
-
-def _waiting() -> WeakSet[Pages]:
-    if not hasattr(_noted, "waiting"):
-        _noted.waiting = WeakSet()
-    waiting: WeakSet[Pages] = _noted.waiting
-    return waiting
 
 
 def _ranges(tensors: Iterable[Tensor]) -> list[tuple[int, int]]:

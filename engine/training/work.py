@@ -1,6 +1,7 @@
 """The folder of one training and what it remembers: which target, which data, how long it took so far. No torch.
 
-`OUT/work/plan.json` says what is trained; `data`, `judge` and `report` hold shards, beside them lie the checkpoint and the best weights.
+In the folder `work` of OUT, `plan.json` says what is trained; `data`, `judge` and `report` hold shards, beside them lie the checkpoint and
+the best weights.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
+from math import inf
 from pathlib import Path
 from time import perf_counter
 
@@ -54,8 +55,7 @@ def main() -> None:
     threads = use_physical_cores()
     moved = opened(given.target, given.quant, given.length)
     total, begun = moved.model.weights.pages.left, perf_counter()
-    while pages.move():
-        pass
+    pages.move(inf)
     took_s = perf_counter() - begun
     mapped = opened(given.target, given.quant, given.length)
     print(f"{given.target}, {threads} threads: {total / 1e6:.0f} MB moved in {took_s:.2f} s\n")

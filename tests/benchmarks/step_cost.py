@@ -14,6 +14,7 @@ import argparse
 import statistics
 import sys
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -135,12 +136,6 @@ def step_row(name: str, steps: list[Step]) -> str:
     return f"| {name} | {emitted / n:.2f} | {drafted / n:.2f} | {whole:.2f} | " + " | ".join(cells) + " |"
 
 
-def settle() -> None:
-    """Weights into large pages at once, as they are in a chat soon after loading."""
-    while pages.move():
-        pass
-
-
 def open_lane(given: argparse.Namespace) -> tuple[Opened, Session]:
     """The target, and a session on it."""
     spec = catalog.load().target(given.target)
@@ -148,7 +143,7 @@ def open_lane(given: argparse.Namespace) -> tuple[Opened, Session]:
     opened = open_target(spec, where(spec), CPU, options, 4096, lambda *_: None, lambda: False)
     if not isinstance(opened.target, LeanTarget):
         raise SystemExit(f"{given.target} runs through transformers; there is nothing of ours to time.")
-    settle()
+    pages.move(inf)  # at once, as they are in a chat soon after loading
     return opened, Session(opened.target, opened.tokenizer, opened.sampling, opened.tokenizer.stop, Controller())
 
 
@@ -176,7 +171,7 @@ def main() -> None:
         spec = names.drafter(name)
         if spec.kind == "model":
             weights = load_weights(where(spec), device=CPU, quant="auto" if opened.scheme == "nf4" else opened.scheme)
-            settle()
+            pages.move(inf)
             first, second = model_row(name, LeanTarget(weights, 4096), given.length, given.times)
             firsts.append(first)
             seconds.append(second)
@@ -196,7 +191,7 @@ def _steps(session: Session, opened: Opened, given: argparse.Namespace, drafter:
     spec = catalog.load().target(given.target)
     beside = Beside(spec, opened.tokenizer, target.vocab_size, target.context, CPU, opened.scheme, 0.0, target)
     session.loaded.drafter = build(drafter, "auto", beside, CPU, LoadOptions()).drafter
-    settle()
+    pages.move(inf)
     if session.loaded.drafter is not None:
         costs.measure(target, session.loaded.drafter, session.control, lambda: None)
     reply(session, 16)

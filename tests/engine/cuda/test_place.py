@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -37,7 +36,7 @@ NEED = fit.Fit(weights=40 * GB, kv=2 * GB, work=GB, context=4096, quant="nf4")  
 )
 def test_where_it_goes(cards: list[int], host: int, expected: Spread | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(place, "free_of_cards", lambda: [card * GB for card in cards])
-    monkeypatch.setattr(place.psutil, "virtual_memory", lambda: SimpleNamespace(available=host * GB))
+    monkeypatch.setattr(place.spare, "available", lambda: host * GB)
     assert place.spread(NEED, cards[0] * GB if cards else 0) == expected
 
 
@@ -66,7 +65,7 @@ def test_the_plan_of_a_load(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
         assert planned.name == kept
         assert "spread over up to 20.5 GB of card 0 and 20.5 GB of card 1" in notes[0]
     monkeypatch.setattr(place, "free_of_cards", lambda: [24 * GB])
-    monkeypatch.setattr(place.psutil, "virtual_memory", lambda: SimpleNamespace(available=8 * GB))
+    monkeypatch.setattr(place.spare, "available", lambda: 8 * GB)
     with pytest.raises(EngineError, match="Not enough memory"):
         room.plan(Load(ModelSpec("big"), NGRAM, LoadOptions(context=4096)), card)
 
