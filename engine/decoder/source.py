@@ -16,7 +16,7 @@ from torch import Tensor
 
 from engine.errors import EngineError
 
-AGAIN = "Run `specchat rm NAME` and then `specchat pull NAME`, or put back a good copy of the file."
+AGAIN = "In a folder of your own, put back a good copy of the file. What specchat fetched: `specchat rm NAME`, then `specchat pull NAME`."
 _PREFIXES = ("model.language_model.model.", "model.language_model.", "language_model.model.", "language_model.", "model.text_model.")
 
 

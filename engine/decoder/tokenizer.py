@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from engine.decoder.source import missing
+from engine.decoder.source import AGAIN, missing
 from engine.errors import EngineError
 from engine.protocol import Message, Sampling
 
@@ -152,9 +152,8 @@ def _from_folder(path: Path) -> tuple[Any, set[int]]:
     except (OSError, ValueError, KeyError, TypeError, ImportError, AttributeError, RuntimeError) as error:
         if not any((path / name).exists() for name in ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")):
             raise missing(path, "The folder has no tokenizer") from error
-        hint = "Run `specchat rm NAME` and then `specchat pull NAME`."
         message = f"The tokenizer in {path.name} cannot be read."
-        raise EngineError(message, hint, kind="corrupt_weights", detail=str(error)) from error
+        raise EngineError(message, AGAIN, kind="corrupt_weights", detail=str(error)) from error
     endings: set[int] = set()
     for name in ("generation_config.json", "config.json"):  # the second only where the first does not say
         read = _json(path / name)
