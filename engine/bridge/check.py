@@ -25,7 +25,7 @@ from engine.decoder.tokenizer import Tokenizer, difference, load_tokenizer, samp
 from engine.errors import EngineError
 
 TOO_LARGE = 0.5  # a drafter of this share of the target hardly pays
-LOW = 0.6  # pieces below this share: little is kept
+LOW = 0.6  # pieces or coverage below this share: little is kept
 Facts = dict[str, Any]
 
 
@@ -92,16 +92,17 @@ def _side(codec: Codec) -> Facts:
     return {"class": codec.table.kind, "size": len(codec.table.tokens), "mapped": codec.table.mapped}
 
 
-def expectations(target: Codec, drafter: Codec, mapping: VocabularyMap, pieces: dict[str, float]) -> list[str]:
-    """What is sound, but will cost speed."""
+def expectations(target: Codec, drafter: Codec, mapping: VocabularyMap, shares: dict[str, float], whole: bool = False) -> list[str]:
+    """What is sound, but will cost speed. `shares` of the calibration texts are pieces, or coverage for a method that drafts only `whole`
+    tokens that both have."""
     result = []
     lost = drafter.table.mapped - int((mapping.first >= 0).sum())
     if lost:
         result.append(f"{lost:,} tokens of {drafter.name} cannot be written with tokens of {target.name}; they are never drafted.")
-    low = [f"{part} ({pieces[part]:.0%})" for part in calibration.PARTS if pieces[part] < LOW]
+    low = [f"{part} ({shares[part]:.0%})" for part in calibration.PARTS if shares[part] < LOW]
     if low:
-        words = f"Few tokens of {drafter.name} begin as {target.name} would go on in {', '.join(low)}"
-        result.append(f"{words}: expect few drafts to be kept there when sampling.")
+        how = f"are tokens of {target.name}, too," if whole else f"begin as {target.name} would go on"
+        result.append(f"Few tokens of {drafter.name} {how} in {', '.join(low)}: expect few drafts to be kept there when sampling.")
     return result
 
 

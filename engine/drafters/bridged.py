@@ -57,9 +57,11 @@ class Pair:
     def notes(self, method: str, target_path: Path | None, path: Path, runner: LeanTarget, context: int) -> list[str]:
         """What the person should know: the pair is sound, but perhaps not wise."""
         maps = vocabulary_map(self.target, self.drafter)
-        pieces = {part: calibration.shares(self.target, self.drafter, maps, calibration.text(part))[1] for part in calibration.PARTS}
+        whole = method == "tli"
+        found = {part: calibration.shares(self.target, self.drafter, maps, calibration.text(part)) for part in calibration.PARTS}
+        shares = {part: coverage if whole else pieces for part, (coverage, pieces) in found.items()}
         notes = [] if self.tokenizer.has_template else [f"{self.spec.name} {NO_TEMPLATE}"]
-        notes += expectations(self.target, self.drafter, maps, pieces)
+        notes += expectations(self.target, self.drafter, maps, shares, whole)
         large = size_reason(self._target_spec, target_path, self.spec, path) if target_path is not None else None
         notes += [large] if large is not None else []
         if method == "slrs" and runner.vocab_size > SMALL_VOCABULARY:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from engine.bridge import calibration
 from engine.catalog import measured
 from engine.catalog.specs import AUTO, NGRAM, NONE, ModelSpec
 from engine.decoder.tokenizer import load_tokenizer
@@ -129,6 +130,23 @@ def test_a_pair_that_is_unwise_is_allowed_and_says_what_to_expect(beside: Beside
     assert any("90% of the size of target" in note for note in notes)
     assert any("2,048 tokens at most" in note for note in notes)
     assert not any("size" in note for note in build(replace(large, params=0.1), "auto", beside, CPU, PLAIN).notes)
+
+
+@pytest.mark.parametrize(
+    ("method", "says"), [("auto", "begin as target would go on in chat (30%)"), ("tli", "are tokens of target, too, in code (20%)")]
+)
+def test_tokenizers_with_little_in_common_are_told_of(
+    beside: Beside, models: dict[str, Path], monkeypatch: pytest.MonkeyPatch, method: str, says: str
+) -> None:
+    """By first pieces, or, for the method that drafts whole tokens, by what both have."""
+    shares = {"chat": (0.9, 0.3), "code": (0.2, 0.9), "multilingual": (0.9, 0.9)}
+    monkeypatch.setattr(calibration, "text", lambda part: part)
+    monkeypatch.setattr(calibration, "shares", lambda target, drafter, maps, part: shares[part])
+    found = [
+        note for note in build(spec_of(models["stranger"], "drafter"), method, beside, CPU, PLAIN).notes if note.startswith("Few tokens")
+    ]
+    assert len(found) == 1
+    assert f"Few tokens of stranger {says}: " in found[0]
 
 
 def test_a_pair_that_is_not_sound_is_refused_with_the_reason(beside: Beside, models: dict[str, Path], home: Path) -> None:
