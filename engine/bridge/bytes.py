@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from engine.decoder.tokenizer import Tokenizer
 
 Kind = Literal["byte-level", "sentencepiece", "tiktoken", "other"]
-VERSION = 1  # of the way tables are made
+VERSION = 2  # of the way tables are made
 UNREADABLE = "its tokenizer has no table that specchat can read"
 NO_BYTES = "its tokens do not join to exact text"
 

@@ -66,9 +66,14 @@ def parts(node: Any, inside: str) -> list[dict[str, Any]]:
     return [node]
 
 
+def _is_prefix(node: Any) -> bool:
+    """Whether a step doubles the space that a text begins with, as transformers writes the dummy prefix of a SentencePiece file."""
+    return node["type"] == "Replace" and node["pattern"] == {"Regex": r"\A▁"} and node["content"] == "▁▁"
+
+
 def _without_start(node: Any) -> Any:
     """A normaliser or pre-tokenizer without prefix and composition; None where nothing is left."""
-    if node is None or node["type"] in ("Prepend", "NFC"):
+    if node is None or node["type"] in ("Prepend", "NFC") or _is_prefix(node):
         return None
     if node["type"] == "Sequence":
         inside = "normalizers" if "normalizers" in node else "pretokenizers"

@@ -26,6 +26,7 @@ _THOUGHT = "</think>"
 _ENDINGS = ("<|endoftext|>", "<|im_end|>", "<|end_of_text|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>", "<eos>", "</s>")
 # GGUF pre-tokenizer names whose rule is GPT-2's with every digit alone, which transformers' reader leaves out
 _DIGITS_ALONE = ("smollm", "starcoder", "refact", "command-r")
+_LLAMAS = ("llama", "mistral", "mixtral", None)  # model types whose bare `tokenizer.model` is read as Llama's; None: nothing says
 
 
 @dataclass(slots=True)
@@ -145,10 +146,12 @@ def load_tokenizer(path: Path, spec_template: str | None = None) -> Tokenizer:
 
 
 def _from_folder(path: Path) -> tuple[Any, set[int]]:
-    from transformers import AutoTokenizer
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+    pieces = _llama_pieces(path)
+    kind = AutoTokenizer if pieces is None else PreTrainedTokenizerFast
     try:
-        hf = AutoTokenizer.from_pretrained(str(path), local_files_only=True)
+        hf = kind.from_pretrained(str(path), local_files_only=True, **(pieces or {}))
     except (OSError, ValueError, KeyError, TypeError, ImportError, AttributeError, RuntimeError) as error:
         if not any((path / name).exists() for name in ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")):
             raise missing(path, "The folder has no tokenizer") from error
@@ -162,6 +165,23 @@ def _from_folder(path: Path) -> tuple[Any, set[int]]:
         if endings:
             break
     return hf, endings | _numbers(hf.eos_token_id)
+
+
+def _llama_pieces(path: Path) -> dict[str, bool] | None:
+    """How to read a folder that has Llama's SentencePiece file and no `tokenizer.json` (Vicuna); None for all others.
+
+    transformers' class for it merges by id instead of by score (`a  b` falls apart otherwise than in training) and leaves out the
+    begin-of-text id where no file says so; its reader for unnamed SentencePiece files goes by what the file itself says.
+    """
+    if (path / "tokenizer.json").exists() or not (path / "tokenizer.model").exists():
+        return None
+    said = _json(path / "tokenizer_config.json")
+    named = said.get("tokenizer_class")
+    if named not in ("LlamaTokenizer", "LlamaTokenizerFast", None):
+        return None
+    if named is None and _json(path / "config.json").get("model_type") not in _LLAMAS:
+        return None
+    return {"add_bos_token": said.get("add_bos_token", True), "legacy": said.get("legacy") is not False}
 
 
 def _from_gguf(path: Path) -> tuple[Any, set[int]]:

@@ -25,6 +25,10 @@ PAIRS = [
     ("unigram", "no prefix"),
     ("byte-level", "NFC"),
     ("NFC", "no prefix"),
+    ("mistral", "byte-level"),
+    ("byte-level", "mistral"),
+    ("mistral", "no prefix"),
+    ("metaspace", "mistral"),
 ]
 TRICKY = (
     *(
@@ -61,7 +65,7 @@ def _home_of_module(shelf_home: object) -> None:
 
 @lru_cache
 def codec(name: str) -> Codec:
-    return Codec(TOKENIZERS[name])
+    return Codec(toys.mistral() if name == "mistral" else TOKENIZERS[name])
 
 
 def is_subsequence(short: bytes, long: bytes) -> bool:
@@ -125,10 +129,11 @@ def test_a_drafter_follows_any_reply(
 
 
 @FEW
-@given(text=TEXTS, steps=STEPS)
-def test_a_drafter_without_some_characters_passes_them_over(text: str, steps: list[tuple[int, list[int], bool]]) -> None:
+@given(data=st.one_of(TEXTS.map(str.encode), st.lists(st.one_of(st.binary(max_size=3), TEXTS.map(str.encode))).map(b"".join)), steps=STEPS)
+def test_a_drafter_without_some_characters_passes_them_over(data: bytes, steps: list[tuple[int, list[int], bool]]) -> None:
+    """Bytes that are no text, too."""
     target, drafter = codec("byte-level"), codec("no fallback")
-    ids = target.encode(text.encode())
+    ids = target.encode(data)
     follower = Follower(target, drafter)
     at = 0
     for n, _, _ in steps:
@@ -136,12 +141,15 @@ def test_a_drafter_without_some_characters_passes_them_over(text: str, steps: li
         follower.extend(ids[at : at + n])
         at += n
         follower.sync()
+        said = target.spell(ids[:at])
+        assert follower.read == (drafter.lead + said if said else b"")
+        assert follower.held == follower.read[Codec.whole(bytes(follower.read)) :]
         assert is_subsequence(drafter.spell(follower.ids), bytes(follower.read))
         assert not set(follower.ids) & drafter.table.control
         assert follower.encoded - before <= STEP_BYTES
 
 
-@pytest.mark.parametrize("name", TOKENIZERS)
+@pytest.mark.parametrize("name", [*TOKENIZERS, "mistral"])
 @FEW
 @given(text=TEXTS, cut=st.integers(0, 200), draft=TEXTS, silent=st.lists(st.integers(0, 40), max_size=4))
 def test_what_follows_a_line_spells_what_was_drafted(name: str, text: str, cut: int, draft: str, silent: list[int]) -> None:

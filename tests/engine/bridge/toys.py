@@ -1,20 +1,25 @@
-"""Small tokenizers of every class, made on the spot: byte-level BPE, SentencePiece BPE and Unigram, ones that rewrite texts."""
+"""Small tokenizers of every class, made on the spot: byte-level BPE, SentencePiece BPE and Unigram, ones that rewrite texts.
+
+And one that is real."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Backend
 from transformers import PreTrainedTokenizerFast
 
-from engine.decoder.tokenizer import Tokenizer
+from engine.decoder.tokenizer import Tokenizer, load_tokenizer
 
 WORDS = (
     "The quick brown fox jumps over the lazy dog. Hello world, it's a rainbow: 12345 rain bow!\n\n    return x\n\tif you don't: pass\r\n",
     "naïve café 你好，世界。你好 é à ü 🙂 🙂 世界 hello world hel lo \n    \n        deep    return rainbow world hello the the the",
 )
+MISTRAL = Path(__file__).parents[2] / "data" / "mistral_v1"
 SPECIALS = ("<unk>", "<s>", "</s>", "<|im_start|>", "<|im_end|>")
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
@@ -135,3 +140,9 @@ def sound() -> dict[str, Tokenizer]:
         "unigram": wrap(unigram(), template=INST),
         "no fallback": wrap(sentencepiece(fallback=False)),
     }
+
+
+@cache
+def mistral() -> Tokenizer:
+    """The real one, of 32,000 pieces: a dummy prefix and byte fallback, as Llama 2 and Vicuna have. Loaded where it is asked for."""
+    return load_tokenizer(MISTRAL, INST)

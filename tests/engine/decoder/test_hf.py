@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 import torch
 
+from engine import costs
 from engine.decoder.hf import HfTarget, open_hf
+from engine.drafters.ngram import Ngram
 from engine.errors import EngineError
+from engine.speculation.control import Controller
 from tests.oracle import VOCAB, model_of
 
 _SIZES: dict[str, Any] = {
@@ -119,6 +122,38 @@ def test_what_cannot_roll_back_drafts_nothing(kind: str) -> None:
     assert target.length == 0
     target.prefill(ids[:5])
     assert (target.verify(torch.tensor(ids[5:6]), ())[0] - reference[5]).abs().max() < 1e-3
+
+
+@pytest.mark.parametrize("kind", [*CROPPABLE, *FIXED])
+def test_what_passes_cost_is_measured_at_load(kind: str) -> None:
+    """With a drafter beside it. The text that was read stays, or is read again where the cache cannot go back."""
+    model, target = _made(kind)
+    ids = _ids(15)
+    target.prefill(ids[:12])
+    control = Controller()
+    costs.measure(target, Ngram(), control, lambda: None)
+    assert control.verify.known == (kind in CROPPABLE)  # one row alone is no curve, and nothing is drafted there
+    assert target.length == (12 if kind in CROPPABLE else 0)
+    target.prefill(ids[target.length : 14])
+    assert (target.verify(torch.tensor(ids[14:]), ()) - _reference(model, ids)[14:]).abs().max() < 1e-3
+
+
+def test_a_wider_pass_costs_what_its_experts_cost_52(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Edge case 52 of the cross-tokenizer notes: rows are not free where each may wake other experts. The clock counts the experts that
+    are read in a pass."""
+    config = _config("gpt_oss")
+    config.num_local_experts, config.num_experts_per_tok = 16, 2
+    model = model_of(config)
+    target, control, read = HfTarget(model, 128, torch.device("cpu")), Controller(), [0]
+    for name, part in model.named_modules():
+        if name.endswith("router"):
+            part.register_forward_hook(lambda router, given, out: read.append(read[-1] + len(out[-1].unique())))
+    monkeypatch.setattr(costs, "perf_counter", lambda: float(read[-1]))
+    costs.measure(target, Ngram(), control, lambda: None)
+    found = [control.verify.at(width) for width in costs.WIDTHS]
+    assert found[0] == 2 * 2  # two experts in each layer
+    assert found == sorted(found)
+    assert found[-1] > 4 * found[0]
 
 
 def test_open_from_a_folder(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,89 @@ def test_a_folder_without_a_tokenizer(tmp_path: Path) -> None:
     with pytest.raises(EngineError) as error:
         load_tokenizer(tmp_path)
     assert error.value.kind == "corrupt_weights"
+
+
+MISTRAL = Path(__file__).parents[2] / "data" / "mistral_v1" / "tokenizer.model"
+AT = {"__type": "AddedToken", "lstrip": False, "normalized": False, "rstrip": False, "single_word": False}
+VICUNA = {
+    "add_bos_token": True,
+    "add_eos_token": False,
+    "bos_token": AT | {"content": "<s>"},
+    "clean_up_tokenization_spaces": False,
+    "eos_token": AT | {"content": "</s>"},
+    "model_max_length": 2048,
+    "pad_token": None,
+    "padding_side": "right",
+    "sp_model_kwargs": {},
+    "tokenizer_class": "LlamaTokenizer",
+    "unk_token": AT | {"content": "<unk>"},
+}
+
+
+def _pieces(path: Path, said: dict[str, Any] | None = None, config: dict[str, Any] | None = None) -> Path:
+    """A folder with a SentencePiece file and no `tokenizer.json`."""
+    path.mkdir()
+    shutil.copy(MISTRAL, path / "tokenizer.model")
+    for name, content in (("tokenizer_config.json", said), ("config.json", config)):
+        if content is not None:
+            (path / name).write_text(json.dumps(content))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("said", "config"),
+    [
+        (None, None),
+        (None, {"model_type": "llama", "vocab_size": 32000}),
+        ({"tokenizer_class": "LlamaTokenizer"}, {"model_type": "mistral"}),
+        ({"tokenizer_class": "LlamaTokenizerFast", "legacy": None}, None),
+        (VICUNA, {"model_type": "llama", "eos_token_id": 2}),
+    ],
+    ids=["the file alone", "no class", "mistral", "fast", "vicuna"],
+)
+def test_a_sentencepiece_file_by_itself_is_read_as_it_was_trained(tmp_path: Path, said: Any, config: Any) -> None:
+    """Vicuna ships so. Runs of spaces are where transformers' own class goes wrong: it merges them before anything else."""
+    import sentencepiece
+
+    itself = sentencepiece.SentencePieceProcessor(model_file=str(MISTRAL))
+    tokenizer = load_tokenizer(_pieces(tmp_path / "m", said, config))
+    texts = (TEXT, " a", "  a", "a  b", "x\n\n    return x\n\tif  y", "    ", "</s> <s> <unk>", "1\r\n2  \n", "龘👩\u200d👧 \ufeff")
+    for text in texts:
+        ids = tokenizer.encode(text, special=False)
+        assert ids == itself.encode(text)
+        assert tokenizer.decode(ids) == text
+    assert tokenizer.encode("hello", special=True) == [1, *itself.encode("hello")]
+    assert tokenizer.encode("<s>hello</s>you", special=True) == [1, *itself.encode("hello"), 2, *itself.encode("you")]
+    assert tokenizer.eos_ids == {2}
+    assert [tokenizer.vocabulary_table()[i] for i in (0, 1, 2, 259, 31999)] == ["<unk>", "<s>", "</s>", "▁▁", "梦"]
+
+
+def test_what_a_folder_says_about_its_sentencepiece_file_counts(tmp_path: Path) -> None:
+    """No begin-of-text, and a dummy prefix only at the start of all, where the folder wants it so."""
+    plain = load_tokenizer(_pieces(tmp_path / "a", VICUNA | {"add_bos_token": False, "legacy": False}))
+    usual = load_tokenizer(_pieces(tmp_path / "b", VICUNA))
+    assert plain.encode("hello", special=True) == usual.encode("hello", special=True)[1:]
+    found = [[t.vocabulary_table()[i] for i in t.encode("you</s>you", special=True)] for t in (plain, usual)]
+    assert found == [["▁you", "</s>", "you"], ["<s>", "▁you", "</s>", "▁you"]]
+
+
+def test_other_folders_are_read_by_their_own_class(tmp_path: Path) -> None:
+    """A `tokenizer.json` counts more than the file beside it, and a SentencePiece file of another kind is not Llama's."""
+    for folder, named in ((_folder(tmp_path / "m"), "TokenizersBackend"), (tmp_path / "llama-2", "LlamaTokenizer")):
+        if named == "LlamaTokenizer":
+            load_tokenizer(_pieces(tmp_path / "v", VICUNA)).hf.save_pretrained(folder)
+            said = json.loads((folder / "tokenizer_config.json").read_text())
+            (folder / "tokenizer_config.json").write_text(json.dumps(said | {"tokenizer_class": named}))
+            (folder / "tokenizer.model").unlink(missing_ok=True)
+        before = load_tokenizer(folder)
+        shutil.copy(MISTRAL, folder / "tokenizer.model")
+        after = load_tokenizer(folder)
+        assert difference(before, after) is None
+        assert after.encode(TEXT, special=True) == before.encode(TEXT, special=True)
+        assert type(after.hf).__name__ == type(before.hf).__name__ == named
+    gemma = load_tokenizer(_pieces(tmp_path / "g", {"tokenizer_class": "GemmaTokenizer"}))
+    assert type(gemma.hf).__name__ == "GemmaTokenizer"
+    assert type(load_tokenizer(_pieces(tmp_path / "h", None, {"model_type": "gemma2"})).hf).__name__ == "GemmaTokenizer"
 
 
 def _gguf(folder: Path, path: Path, pre: str) -> Path:
