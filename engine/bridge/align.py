@@ -45,7 +45,8 @@ class Line:
         self.lead = lead
         self.text = bytearray()  # what the ids spell
         self.ends: list[int] = []  # offset behind each id; an id without bytes (a control token) has no width
-        self.encoded = 0  # bytes given to the encoder so far
+        self.encoded = 0  # bytes given to the encoder so far, those of its tails among them
+        self._of: Line | None = None  # whose tail it is
 
     def add(self, ids: Sequence[int]) -> None:
         """More ids."""
@@ -60,6 +61,7 @@ class Line:
         first = max(0, len(self.ends) - WINDOW_TOKENS)
         at = self.ends[first - 1] if first else 0
         new.text, new.ends = self.text[at:], [end - at for end in self.ends[first:]]
+        new._of = self._of or self
         return new
 
     def follow(self, data: bytes) -> list[int]:
@@ -95,7 +97,7 @@ class Line:
         return ids[done:] if at <= len(known) else None
 
     def _encode(self, text: bytes) -> list[int]:
-        self.encoded += len(text)
+        (self._of or self).encoded += len(text)
         return self.codec.encode(text)
 
 

@@ -62,8 +62,8 @@ class Companion:
         self._prompt = self.render(question)
         self.follower = Follower(self.target, self.drafter, at_start=question.raw is None and not question.carry_on)
         self.silenced = False
+        self.extend(ctx.ids[ctx.reply_start :])
         with self.translating():
-            self.extend(ctx.ids[ctx.reply_start :])
             self.follower.sync()
         wanted = self._prompt + self.follower.ids
         seen = wanted if ctx.picker.filters.repeat_penalty != 1.0 else ()
@@ -75,9 +75,10 @@ class Companion:
 
     def extend(self, ids: list[int]) -> None:
         """Committed target ids."""
-        self.follower.extend(ids)
-        if self.follower.behind > LAZY_BYTES:
-            self.follower.sync()
+        with self.translating():
+            self.follower.extend(ids)
+            if self.follower.behind > LAZY_BYTES:
+                self.follower.sync()
 
     def pays(self, sure: float) -> bool:
         """Whether one more token is worth its pass, when everything drafted so far is kept with this chance."""
@@ -112,7 +113,9 @@ class Companion:
         follower.changed = len(follower.ids)
         missing = self._missing()
         if len(missing) > CATCH_UP:
+            begun = perf_counter()
             self._read(ctx, missing[:-unread])
+            ctx.read_s += perf_counter() - begun
         return not ctx.cancelled()
 
     def logits(self) -> Tensor:
@@ -170,7 +173,7 @@ class Companion:
 
     @contextmanager
     def translating(self) -> Iterator[None]:
-        """What happens in here is translation."""
+        """What happens in here is translation. One within another would count twice."""
         begun = perf_counter()
         yield
         self.bridge_s += perf_counter() - begun

@@ -78,6 +78,7 @@ class Cross:
             self.side.begin(ctx)
         except EngineError as error:
             self._rest(ctx, f"{self.name} does not draft for this reply. {error.message}")
+        self.side.take_bridge_s()  # this is no part of a step
 
     def _rest(self, ctx: Context, why: str) -> None:
         self._resting = why
@@ -104,7 +105,8 @@ class Cross:
                 self._rest(ctx, why)
         drafted = self._last
         laws = drafted.laws if ctx.with_laws and any(law is not None for law in drafted.laws) else None
-        return replace(chain(drafted.tokens, self.source, laws), asked=asked, bridge_s=side.take_bridge_s())
+        ctx.bridge_s += side.take_bridge_s()
+        return replace(chain(drafted.tokens, self.source, laws), asked=asked)
 
     def commit(self, ctx: Context, verdict: Verdict) -> None:
         """Follow what was committed; what was drafted and not kept is dropped with the next proposal."""
@@ -117,6 +119,7 @@ class Cross:
             self._refused += 1
             self.side.silenced = self._refused >= MOST_REFUSED
         self._last = Drafted([])
+        ctx.bridge_s += self.side.take_bridge_s()  # with what a law took while the draft was judged
 
     def memory(self) -> int:
         """Weights and cache."""

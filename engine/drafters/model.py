@@ -7,6 +7,8 @@ ids at the next proposal.
 
 from __future__ import annotations
 
+from time import perf_counter
+
 import torch
 from torch import Tensor
 
@@ -73,7 +75,9 @@ class ModelDrafter:
             return Draft(source=self.name)
         missing = ctx.ids[len(self._ids) :]
         if len(missing) > CATCH_UP:
+            begun = perf_counter()
             self._read(ctx, missing[:-1])
+            ctx.read_s += perf_counter() - begun
             missing = ctx.ids[len(self._ids) :]
         tokens: list[int] = []
         laws: list[Tensor] = []

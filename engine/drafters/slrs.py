@@ -7,7 +7,9 @@ text does not settle the first token are looked into, and a draw ends where it l
 proposal, never the test, and depends on nothing that was drawn; with no room at all the proposal is that of PF. Values of ψ are found when
 they are asked for, heaviest words first, between bounds that close in: only encodings, no passes.
 
-Each value takes many encodings, so this is for small vocabularies; it is correct for all.
+Each value takes many encodings, so this is for small vocabularies; it is correct for all. What is encoded in a step does not depend on the
+length of the text, but it may be more than the 512 bytes of other methods: a leaf of the tree takes `WINDOW_BYTES` and twice its text at
+most. While a draw is made, (reach - 1) / LEAST + HEAVY leaves at most are spelled, and as long as its law is asked for, each leaf once.
 """
 
 from __future__ import annotations
@@ -65,7 +67,8 @@ class Slrs:
         tokens: list[int] = []
         laws: list[Law] = []
         drawn: list[int] = []  # drafter ids
-        line = side.follower.line.tail()
+        with side.translating():
+            line = side.follower.line.tail()
         while len(tokens) < budget and side.room() > self._reach and not ctx.cancelled():
             words = self._words(side, ctx, line, drawn)
             if words is None:
@@ -86,8 +89,8 @@ class Slrs:
             drawn += path
             if not whole or len(side.follower.drafted) > DRAFT_BYTES:
                 break
-            line.add(pieces)
             with side.translating():
+                line.add(pieces)
                 line = line.tail()
         return _cut(tokens, laws, budget, None)
 
@@ -99,8 +102,7 @@ class Slrs:
         branches = [root]
         words = Words(self.maps, side, line, branches)
         for depth in range(1, self._reach):
-            with side.translating():
-                opened = words.open(depth, self._rows - len(branches) + 1)
+            opened = words.open(depth, self._rows - len(branches) + 1)
             if not opened:
                 break
             inner = branches[1:]
@@ -163,11 +165,12 @@ class Words:
     def pieces(self, leaf: int) -> list[int]:
         """Its target ids; at least one. A text that is only part of a character is spelled piece by piece."""
         if leaf not in self._pieces:
-            path, text = self.path(leaf), self.text(leaf)
-            ids = self._line.follow(text) if text else []
-            if not ids:
-                ids = [i for d in path if d not in self._maps.ends for i in (int(self._maps.first[d]), *self._maps.rest.get(d, ()))]
-            self._pieces[leaf] = ids + [self._maps.ends[d] for d in path[-1:] if d in self._maps.ends]
+            with self._side.translating():
+                path, text = self.path(leaf), self.text(leaf)
+                ids = self._line.follow(text) if text else []
+                if not ids:
+                    ids = [i for d in path if d not in self._maps.ends for i in (int(self._maps.first[d]), *self._maps.rest.get(d, ()))]
+                self._pieces[leaf] = ids + [self._maps.ends[d] for d in path[-1:] if d in self._maps.ends]
         return self._pieces[leaf]
 
     def whole(self, leaf: int) -> bool:
@@ -189,8 +192,7 @@ class Words:
     def likely(self, seed: int, index: int) -> int:
         """The leaf whose tokens the target would draw by its own noise, one after the other, if the heaviest leaves were its law."""
         left = np.arange(min(HEAVY, len(self.masses)))
-        with self._side.translating():
-            spelled = [self.pieces(leaf) for leaf in left.tolist()]
+        spelled = [self.pieces(leaf) for leaf in left.tolist()]
         for depth in range(max(map(len, spelled))):
             longer = np.array([leaf for leaf in left if len(spelled[leaf]) > depth], dtype=np.int64)
             if 2 * self.masses[longer].sum() < self.masses[left].sum():
@@ -204,7 +206,8 @@ class Words:
         """Ever closer bounds of ψ(token), the heaviest words first."""
         if token not in self._exact:
             start = self._side.target.table.tokens[token] if token < len(self._side.target.table.tokens) else None
-            fit = [leaf for leaf in range(len(self._leaves)) if start is None or self.text(leaf).startswith(start)]
+            with self._side.translating():
+                fit = [leaf for leaf in range(len(self._leaves)) if start is None or self.text(leaf).startswith(start)]
             low, left = 0.0, float(self.masses[fit].sum())
             for leaf in fit:
                 yield low, low + left

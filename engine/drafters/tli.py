@@ -110,10 +110,7 @@ class Tli:
     def _draw(self, side: Companion, ahead: Tensor | None, ctx: Context, path: list[int]) -> Drawn | None:
         """One draw; None where little can be said."""
         logits = side.logits() if ahead is None else ahead
-        with side.translating():
-            return self._drawn(*near(logits, ctx.picker.filters), ctx, path)
-
-    def _drawn(self, ids: np.ndarray, values: np.ndarray, ctx: Context, path: list[int]) -> Drawn | None:
+        ids, values = near(logits, ctx.picker.filters)
         filters, at = ctx.picker.filters, ctx.next_index + len(path)
         seed, stream = (fresh(ctx), noise.PROPOSE) if ctx.with_laws else (ctx.picker.seed, noise.PICK)
         temperature = 1.0 if filters.greedy else filters.temperature
@@ -124,8 +121,10 @@ class Tli:
         masses = np.exp(values - values.max())  # at temperature 1, before the filters: how sure the model is
         masses = masses[sayable] / masses.sum()
         ids, values, weights = ids[sayable], values[sayable], weights[sayable]
-        pieces, group = np.unique(self._index[ids], return_inverse=True)
-        law = filtered(filters, pieces, joined(values, group, temperature), ctx.picker.seen, path)
+        with side.translating():
+            pieces, group = np.unique(self._index[ids], return_inverse=True)
+            mapped = joined(values, group, temperature)
+        law = filtered(filters, pieces, mapped, ctx.picker.seen, path)
         one = draw(law, pieces, seed, at, stream)
         members = np.flatnonzero(group == one)
         if ctx.with_laws and len(members) > 1:  # its law given the piece; the number is none that the piece was drawn with
@@ -134,6 +133,7 @@ class Tli:
             token = ids[members[values[members].argmax()]]
         wide = None
         if ctx.with_laws:
-            wide = torch.zeros(ctx.vocab_size, dtype=torch.float64)
-            wide[torch.from_numpy(pieces)] = torch.from_numpy(law)
+            with side.translating():
+                wide = torch.zeros(ctx.vocab_size, dtype=torch.float64)
+                wide[torch.from_numpy(pieces)] = torch.from_numpy(law)
         return int(token), int(pieces[one]), float(masses[members].sum()), wide

@@ -44,6 +44,7 @@ class Controller:
         self.sources: dict[str, Source] = {}
         self.steps = 0
         self.drafted = 0  # steps since the last plain one
+        self.begun = True  # a reply has begun, and no step of it is over: whoever drafts has just read everything
         self.k: int | None = None
         self.most = MOST_NODES
         self.notices: list[str] = []
@@ -64,7 +65,8 @@ class Controller:
         """A reply begins. What earlier ones have taught counts, but not for long; who was off is tried again soon, if it may cost that."""
         for source in self.sources.values():
             source.fade(REPLY_STEPS)
-            source.wait = min(source.wait, PROBE_FIRST)
+            source.wait, source.look = min(source.wait, PROBE_FIRST), 0
+        self.begun = True
 
     @property
     def plain_s(self) -> float:
@@ -156,8 +158,10 @@ class Controller:
 
     def _dear(self, source: Source, k: int) -> float:
         """Plain steps that must pass before a trial of length k costs no more than its share; one that loses ends early."""
+        if self.plain_s <= 0.0:
+            return 0.0
         loss_s = PROBE_LEAST * (source.draft.at(k) + self.pass_s(source, k) - self.verify.at(1))
-        return max(loss_s / self.plain_s, source.lost) / PROBE_SHARE if self.plain_s > 0 else 0.0
+        return max(loss_s / self.plain_s, source.lost + (0.0 if self.begun else source.behind)) / PROBE_SHARE
 
     def _tell(self, name: str, source: Source, gain: float) -> None:
         """Say what has changed: off at once, on when it has lasted. The kinds of a look-up are one drafter: off when all of them are."""
@@ -184,11 +188,14 @@ class Controller:
         other_s: float,
         kept: Sequence[int] | None = None,
         asked: int = 0,
+        read_s: float = 0.0,
     ) -> None:
         """One step is over. Without nodes it was a plain one, whoever was asked to draft. `kept` are the rows of the kept nodes; a chain
         keeps its first ones. `asked`: a drafter that may stop by itself is judged by what it was allowed; what it leaves out is not
-        kept, but costs nothing either."""
+        kept, but costs nothing either. `read_s`: part of the drafting time that went into text which was written while it did not draft."""
         self.steps += 1
+        self.begun = False
+        draft_s -= read_s
         size = max(nodes, asked)
         self.drafted = self.drafted + 1 if size else 0
         passes = self.trees if nodes > depth else self.verify
@@ -215,6 +222,8 @@ class Controller:
         source.learn(size, max(depth, asked), accepted, range(1, accepted + 1) if kept is None else kept)
         if asked:
             source.stopped(nodes, asked)
+        if read_s > 0.0:
+            source.behind = read_s / max(self.plain_s, 1e-6)
         if source.trial > 0:
             pass_s = self.pass_s(source, nodes)
             moment = max(verify_s / pass_s, 1.0) if pass_s > 0.0 else 1.0  # how much slower than usual all was

@@ -58,7 +58,6 @@ class Draft:
     source: str = ""  # who drafted: the controller keeps its estimates by this name
     note: str = ""
     asked: int = 0  # nodes that were allowed, of a drafter that stops by itself where they are not worth their time
-    bridge_s: float = 0.0  # part of the drafting time that went into translation between tokenizers
 
     @property
     def depth(self) -> int:
@@ -94,7 +93,8 @@ class Question:
 
 @dataclass(slots=True)
 class Context:
-    """What a drafter may read. `ids` are prompt and reply so far; the last one is the root. Nobody but the loop writes here."""
+    """What a drafter may read. `ids` are prompt and reply so far; the last one is the root. Nobody but the loop writes here, apart from
+    `bridge_s` and `read_s`."""
 
     ids: list[int]
     reply_start: int  # index in `ids` of the reply's first token
@@ -109,6 +109,8 @@ class Context:
     worth: Worth = lambda source: (0.0, 0.0)  # (0, 0): draft what was asked for, whatever it costs
     yields: Callable[[str, str], bool] = lambda source, rival: False  # should the rival draft instead of this source?
     rival: str = ""  # the source that would draft if this one does not
+    bridge_s: float = 0.0  # of this step, spent in translation between tokenizers; drafters add what they spent until `commit` is over
+    read_s: float = 0.0  # of this step, spent before drafting on text that was written while nothing was drafted; drafters add it
 
     @property
     def next_index(self) -> int:

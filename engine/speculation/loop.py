@@ -96,9 +96,10 @@ def generate(
             break
         most = min(target.max_nodes, room - 1)
         ctx.budget = lambda source, most=most: min(control.budget(source), most)  # type: ignore[misc]
+        ctx.bridge_s = ctx.read_s = 0.0
         draft = drafter.propose(ctx) if drafter is not None and most > 0 else Draft()
         assert len(draft.tokens) <= most
-        proposed = perf_counter()
+        proposed, drafting_bridge_s = perf_counter(), ctx.bridge_s
         rows = _rows(ctx, draft)
         logits = target.verify(torch.tensor([ctx.ids[-1], *draft.tokens]), draft.parents)
         judged = perf_counter()
@@ -127,7 +128,8 @@ def generate(
         accepted = min(len(path) - 1, len(kept) + (stop_id is not None))
         other_s = ended - judged
         draft_s, verify_s, nodes = proposed - begun, judged - proposed, len(draft.tokens)
-        control.learn(draft.source, nodes, depth, accepted, draft_s, verify_s, other_s, path[1 : accepted + 1], draft.asked)
+        kept_rows = path[1 : accepted + 1]
+        control.learn(draft.source, nodes, depth, accepted, draft_s, verify_s, other_s, kept_rows, draft.asked, ctx.read_s)
         emit(
             StepResult(
                 emitted=len(kept),
@@ -135,10 +137,10 @@ def generate(
                 drafted=depth,
                 accepted=accepted,
                 nodes=nodes,
-                draft_s=draft_s - draft.bridge_s,
+                draft_s=draft_s - drafting_bridge_s,
                 verify_s=verify_s,
-                bridge_s=draft.bridge_s,
-                other_s=other_s,
+                bridge_s=ctx.bridge_s,
+                other_s=other_s - (ctx.bridge_s - drafting_bridge_s),  # judging asks for laws, and drafters read what was committed
                 at_s=ended - start,
                 note=draft.note,
             )

@@ -44,7 +44,8 @@ class Source:
     look: int = 0  # idle steps until it is weighed again
     trial: int = 0  # steps left of a trial
     reach: int = 0  # nodes that it may draft
-    lost: float = 0.0  # plain steps that the last trial has cost; more than expected where the drafter had to catch up first
+    lost: float = 0.0  # plain steps that the last trial has cost, reading apart
+    behind: float = 0.0  # plain steps that it took to read what was written while it did not draft, the last time
     tested: bool = False  # a trial has ended and was not judged yet
     since: int = 0  # the controller's step at the last change
     steps: int = 0

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
 
+from engine.bridge.align import TRANSLATE_BYTES, WINDOW_BYTES
+from engine.bridge.codec import Codec
 from engine.decoder.target import LeanTarget
+from engine.drafters.companion import Companion
 from engine.drafters.cross import MOST_REFUSED, Cross
 from engine.drafters.health import MOST_BROKEN
 from engine.drafters.ngram import Ngram
+from engine.drafters.slrs import HEAVY, LEAST, REACH, Words
 from engine.drafters.stacked import Stacked
 from engine.errors import EngineError
-from engine.protocol import Message, Sampling
-from engine.speculation.draft import Context, Drafter, Question, Verdict
+from engine.protocol import Message, Sampling, Verify
+from engine.speculation import verify
+from engine.speculation.draft import Context, Draft, Drafter, Question, Verdict
 from engine.speculation.sampling import Filters, Picker
 from tests.toy_tokenizers import PAIRS, Chat, byte_level, cross, model, of, renumbered, sentencepiece, shuffled
 
@@ -120,16 +128,18 @@ def test_swaps_between_methods_and_drafters_in_mid_reply(temperature: float) -> 
     plain = chat.use(None).ask("hello there", sampling=sampling, seed=6, max_tokens=90)
     pool: list[Drafter | None] = [None, Ngram(), *one.values(), *two.values(), Stacked([Ngram(), one["auto"]])]
     rng = random.Random(2)
-    names: set[str] = set()
+    drafted: set[tuple[str, str]] = set()
 
     def between() -> None:
         if rng.random() < 0.4:
             chat.use(rng.choice(pool))
-        names.add(chat.session.loaded.drafter.name if chat.session.loaded.drafter else "none")
+        if (drafter := chat.session.loaded.drafter) is not None:
+            drafted.add((drafter.name, drafter.method))
 
     done = chat.ask("hello there", between, sampling=sampling, seed=6, max_tokens=90)
     assert done.token_ids == plain.token_ids
-    assert len(names) >= 4
+    assert {name for name, _ in drafted} >= {"ngram", "little", "other"}
+    assert {method for _, method in drafted} >= set(METHODS)
 
 
 def test_a_drafter_that_slides_a_window() -> None:
@@ -199,6 +209,135 @@ def test_translation_is_measured_apart_and_bounded() -> None:
             assert len(chat.steps) > 30
             assert max(costs[-len(chat.steps) :]) <= 512
             assert all(step.bridge_s > 0.0 for step in chat.steps if step.drafted)
+
+
+@pytest.mark.parametrize("rule", ["match", "ratio"])
+@pytest.mark.parametrize("name", ["bytes from pieces", "dummy prefix from bytes"])
+def test_slrs_counts_what_it_encodes_and_its_trees_bound_a_step(name: str, rule: Verify, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leaf takes a window and twice its text at most, once; few leaves are spelled while a draw is made. See the module."""
+    chat, drafters = pair(name, seed=4)
+    drafter = drafters["slrs"]
+    trees: list[Words] = []
+    known = [0]  # bytes that any encoder got
+    at: list[tuple[int, int, int]] = []  # these, those that the bridge knows of, and what the trees allow
+    most = drafted = judged = 0
+
+    class Counted(Words):
+        def __init__(self, *more: Any) -> None:
+            super().__init__(*more)
+            trees.append(self)
+
+    def encode(self: Codec, text: bytes, real: Callable[..., list[int]] = Codec.encode) -> list[int]:
+        known[0] += len(text)
+        return real(self, text)
+
+    def propose(ctx: Context, real: Callable[[Context], Draft] = drafter.propose) -> Draft:
+        nonlocal drafted
+        start = len(trees)
+        draft = real(ctx)
+        spelled: dict[int, int] = {}  # by draw
+        for tree in trees[start:]:
+            spelled[id(tree._line)] = spelled.get(id(tree._line), 0) + len(tree._pieces)
+        assert max(spelled.values(), default=0) <= (REACH - 1) / LEAST + HEAVY
+        drafted += sum(spelled.values())
+        return draft
+
+    def between() -> None:
+        nonlocal most, judged
+        leaves = [len(tree.text(leaf)) for tree in trees for leaf in tree._pieces]
+        most += len(leaves) * WINDOW_BYTES + 2 * sum(leaves) + (512 - TRANSLATE_BYTES if trees else 512)
+        judged += len(leaves)
+        trees.clear()
+        at.append((known[0], drafter.side.follower.encoded, most))
+
+    monkeypatch.setattr("engine.drafters.slrs.Words", Counted)
+    monkeypatch.setattr(Codec, "encode", encode)
+    drafter.propose = propose  # type: ignore[method-assign]
+    chat.use(drafter).ask("hello there", between, sampling=SETTINGS[2], seed=2, max_tokens=60, verify=rule)
+    between()
+    for before, after in pairwise(at[1:]):  # the first is of another reply
+        got, told, allowed = (b - a for a, b in zip(before, after, strict=True))
+        assert got == told <= allowed
+    assert len(at) > 10
+    assert judged > drafted if rule == "ratio" else judged == drafted > 100
+
+
+# --- where the time of a step goes ----------------------------------------------------------------------------------------------
+
+BRIDGE_S, DRAFT_S, VERIFY_S, OTHER_S = 1.0, 1e3, 1e6, 1e9  # of one encoding, a pass of the drafter, of the target, a verdict
+
+
+class Clock:
+    """Time passes only where one of these is done, and is exact."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = self.elsewhere = 0.0  # the latter between steps
+        self.counts = dict.fromkeys((BRIDGE_S, DRAFT_S, VERIFY_S, OTHER_S), 0)
+        self.judging = 0  # encodings while a draft was judged
+        self.patch = monkeypatch.setattr
+        for module in ("drafters.companion", "drafters.cross", "speculation.loop"):
+            self.patch(f"engine.{module}.perf_counter", lambda: self.now)
+        self.takes(Codec, "encode", BRIDGE_S)
+        self.takes(Companion, "_checked", DRAFT_S)
+        for rule in ("match", "ratio"):
+            self.takes(verify, rule, OTHER_S)
+            self.wrap(verify, rule, self._judge)
+        self.wrap(Cross, "sync", self._sync)
+
+    def wrap(self, owner: Any, name: str, around: Callable[[Callable[[], Any]], Any]) -> None:
+        real = getattr(owner, name)
+        self.patch(owner, name, lambda *more: around(lambda: real(*more)))
+
+    def takes(self, owner: Any, name: str, seconds: float) -> None:
+        def around(real: Callable[[], Any]) -> Any:
+            self.now += seconds
+            self.counts[seconds] += 1
+            return real()
+
+        self.wrap(owner, name, around)
+
+    def _judge(self, real: Callable[[], Any]) -> Any:
+        before = self.counts[BRIDGE_S]
+        walk = real()
+        self.judging += self.counts[BRIDGE_S] - before
+        return walk
+
+    def _sync(self, real: Callable[[], Any]) -> None:
+        before, begun = dict(self.counts), self.now
+        real()
+        self.counts, self.elsewhere = before, self.elsewhere + self.now - begun
+
+    def read(self) -> tuple[float, ...]:
+        return (*(count * seconds for seconds, count in self.counts.items()), self.now - self.elsewhere)
+
+
+@pytest.mark.parametrize("rule", ["match", "ratio"])
+@pytest.mark.parametrize("how", [*METHODS, "behind a look-up"])
+def test_every_second_of_a_step_is_in_one_part_and_translation_in_its_own(how: str, rule: Verify, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever it happens: while a draft is made, while it is judged, when a drafter reads what was committed. What is done between two
+    steps, when another drafter comes in, is in none."""
+    chat, one = pair("bytes from pieces", seed=4)
+    two = pair("bytes from pieces", seed=5)[1]
+    clock = Clock(monkeypatch)
+    clock.takes(chat.target, "verify", VERIFY_S)
+    at: list[tuple[float, ...]] = []
+
+    def between() -> None:
+        at.append(clock.read())
+        if len(at) == 10:
+            chat.use(drafter(two))
+
+    def drafter(of: dict[str, Cross]) -> Drafter:
+        return of[how] if how in of else Stacked([Ngram(), of["pf"]])
+
+    chat.use(drafter(one)).ask("hello there", between, sampling=SETTINGS[2], seed=2, max_tokens=60, verify=rule)
+    at.append(clock.read())
+    assert len(chat.steps) > 15
+    for step, before, after in zip(chat.steps, at[1:], at[2:], strict=False):
+        parts = (step.bridge_s, step.draft_s, step.verify_s, step.other_s)
+        assert (*parts, sum(parts)) == tuple(b - a for a, b in zip(before, after, strict=True))
+    assert clock.counts[BRIDGE_S] > 15
+    assert (clock.judging > 0) == ((how, rule) == ("slrs", "ratio"))
 
 
 # --- choices and edges ----------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from statistics import mean
@@ -342,6 +342,41 @@ def test_trials_keep_their_share_over_many_short_replies() -> None:
             if reply >= 10:
                 spent, plain = spent + draft_s + flat(k + 1), plain + flat(1)
     assert plain / spent > 0.972
+
+
+def chats(kept: Sequence[float], seed: int) -> list[float]:
+    """Speed of replies of 96 tokens, relative to plain. The drafter must read what was written while it was off, a fortieth of a plain
+    step for each token; what stands there when a reply begins it has read before."""
+    plain_s, read_s = 0.04, 0.00105
+
+    def verify(rows: int) -> float:
+        return plain_s * (1.0 + 0.08 * (rows - 1) if rows <= 4 else 1.24 + 0.29 * (rows - 4))
+
+    control, rng, speeds = Controller(), random.Random(seed), []
+    control.measured({w: verify(w) for w in WIDTHS})
+    for chance in kept:
+        control.begin()
+        behind, tokens, seconds = 0, 0, 0.0
+        while tokens < 96:
+            k = control.budget("d")
+            accepted = 0
+            while accepted < k and rng.random() < chance:
+                accepted += 1
+            reading_s = behind * read_s if k else 0.0
+            draft_s, verify_s = 0.0075 * k * rng.gauss(1.0, 0.05) + reading_s, verify(k + 1) * rng.gauss(1.0, 0.05)
+            control.learn("d", k, k, accepted, draft_s, verify_s, 0.0005, read_s=reading_s)
+            behind = 0 if k else behind + 1
+            tokens, seconds = tokens + accepted + 1, seconds + draft_s + verify_s + 0.0005
+        speeds.append(tokens / seconds * (plain_s + 0.0005))
+    return speeds
+
+
+def test_a_drafter_that_is_off_is_tried_where_a_reply_begins() -> None:
+    """There it has nothing to catch up with, so a trial costs little: it finds out in the first reply that suits it, and loses less in
+    those that do not."""
+    suits = mean(mean(chats([0.1] * 4 + [0.85] * 2, seed)[4:]) for seed in range(40))
+    assert suits > 1.5
+    assert mean(mean(chats([0.05] * 12, seed)[4:]) for seed in range(40)) > 0.988
 
 
 def test_a_trial_in_a_slow_moment_looks_no_dearer_than_another() -> None:
