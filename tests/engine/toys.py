@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
 import torch
 from tokenizers import Tokenizer as Backend
-from tokenizers import decoders, models, pre_tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from engine.decoder.tokenizer import Tokenizer
 from engine.protocol import Verify
 from engine.speculation.control import Controller
 from engine.speculation.draft import Context, Drafter
-from engine.speculation.loop import Emitted, Limits, generate
+from engine.speculation.loop import Emitted, Limits, StepResult, generate
 from engine.speculation.sampling import Filters, Picker
 from tests.engine.exact import Law, Text
 
@@ -147,8 +147,9 @@ def reply(
     stop_ids: frozenset[int] = frozenset(),
     prompt: Sequence[int] = (0,),
     seed: int = 0,
+    heard: Callable[[StepResult], None] = lambda step: None,
 ) -> Text:
-    """The first `length` tokens of a reply, through the shipped loop; a stop id ends it and is its last."""
+    """The first `length` tokens of a reply, through the shipped loop; a stop id ends it and is its last. `heard`: told of each step."""
     target.truncate(0)
     target.start = len(prompt)
     target.prefill(list(prompt[:-1]))
@@ -165,13 +166,18 @@ def reply(
         return len(out) < length
 
     stopped: list[int] = []
+
+    def emit(step: StepResult) -> None:
+        stopped.extend([step.stop_id] if step.stop_id is not None else [])
+        heard(step)
+
     generate(
         target,
         ctx,
         Limits(length + k + 1, target.context, stop_ids),  # room for whole drafts
         control,
         push,
-        lambda step: stopped.extend([step.stop_id] if step.stop_id is not None else []),
+        emit,
         lambda: False,
         lambda: drafter,
         rule,
@@ -193,13 +199,36 @@ def product(p: Laws, length: int = 3, filters: Filters = SAMPLED, stop_ids: froz
     return done | live
 
 
+TEMPLATE = "<s>{% for m in messages %}{{ m['content'] }}<end>{% endfor %}"
+
+
 def tokenizer(name: str, letters: str, merges: Sequence[tuple[str, str]] = ()) -> Tokenizer:
-    """A byte-level tokenizer that knows these letters and what the merges make of them, in this order, behind START and END."""
-    words = ["<s>", "<end>", *letters, *(left + right for left, right in merges)]
-    backend = Backend(models.BPE(vocab={word: i for i, word in enumerate(words)}, merges=list(merges)))
+    """A byte-level tokenizer that knows these letters and what the merges make of them, in this order, behind START and END. A letter
+    is one byte as the byte-level alphabet writes it: `Ã©` are the two bytes of é."""
+    backend = Backend(models.BPE(_vocabulary(letters, merges), list(merges)))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     backend.decoder = decoders.ByteLevel()
+    return _wrapped(backend, name, TEMPLATE)
+
+
+def sentencepiece(name: str, letters: str, merges: Sequence[tuple[str, str]] = (), twins: str = "", lead: bool = False) -> Tokenizer:
+    """A SentencePiece-like tokenizer, `▁` for a space. `twins`: letters that are bytes to fall back to as well, with ids behind all others.
+    `lead`: it has a dummy prefix and no template, so a reply stands behind a label, and the space between them belongs to the format."""
+    words = _vocabulary(letters, merges)
+    words |= {f"<0x{ord(letter):02X}>": len(words) + i for i, letter in enumerate(twins)}
+    backend = Backend(models.BPE(words, list(merges), byte_fallback=bool(twins)))
+    backend.normalizer = normalizers.Sequence([*([normalizers.Prepend("▁")] if lead else []), normalizers.Replace(" ", "▁")])
+    strip = [decoders.Strip(" ", 1, 0)] if lead else []
+    backend.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), *strip])
+    return _wrapped(backend, name, None if lead else TEMPLATE)
+
+
+def _vocabulary(letters: str, merges: Sequence[tuple[str, str]]) -> dict[str, int]:
+    return {word: i for i, word in enumerate(["<s>", "<end>", *letters, *(left + right for left, right in merges)])}
+
+
+def _wrapped(backend: Backend, name: str, template: str | None) -> Tokenizer:
     backend.add_special_tokens(["<s>", "<end>"])
     hf = PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<s>", eos_token="<end>")
-    hf.chat_template = "<s>{% for m in messages %}{{ m['content'] }}<end>{% endfor %}"
+    hf.chat_template = template
     return Tokenizer(hf, name, frozenset([END]))
