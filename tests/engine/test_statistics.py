@@ -41,7 +41,7 @@ from tests.tiny import tiny_config, tiny_target
 
 N = 8000
 K = 2  # the second token is the last that is looked at
-TESTS = 36  # of this file: Bonferroni
+TESTS = 34  # of laws that must hold, in this file: Bonferroni
 LEAST_P = 1e-4 / TESTS
 STOP = frozenset([END])
 FILTERS = {
