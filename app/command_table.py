@@ -112,7 +112,13 @@ COMMANDS: tuple[Command, ...] = (
     Command("stop", "Stop the reply or the load; the text so far is kept", slash="stop", when=under_way, palette=True),
     Command("interrupt", "Copy the selection, else stop the reply", "ctrl+c"),
     Command(
-        "draft", "Choose the drafter; alone it opens the list", "ctrl+g", "draft", "[NAME|off|auto|none|ngram]", "drafter", palette=True
+        "draft",
+        "Choose the drafter; alone it opens the list",
+        "ctrl+g",
+        "draft",
+        "[NAME|off|auto|none|ngram] [METHOD]",
+        "drafter",
+        palette=True,
     ),
     Command("model", "Load another model; alone it opens the list", "ctrl+l", "model", "[NAME]", "model", at_rest, palette=True),
     Command("new", "Start a new chat", "ctrl+n", "new", "[TITLE]", "new", at_rest, palette=True),

@@ -21,6 +21,7 @@ class Loaded:
         self.options = options
         self._client = client
         self.method = method
+        self.way: str | None = None  # the method that was chosen with the drafter
         self._waiting: deque[Load | SwapDrafter] = deque()
         self._before: ModelSpec | None = None
 
@@ -43,14 +44,18 @@ class Loaded:
         self.options = options or self.options
         if not self.loading_target:
             self._before = self.target
-        self.target = target
+        self.target, self.way = target, None
         self._send(Load(target, self.drafter, self.options, self.method))
 
-    def swap(self, drafter: ModelSpec) -> None:
-        """Another drafter, beside the target."""
-        self.drafter = drafter
+    def swap(self, drafter: ModelSpec, method: str | None = None) -> None:
+        """Another drafter, beside the target; the usual method where none is said."""
+        self.drafter, self.way = drafter, method
         if self.target is not None:
-            self._send(SwapDrafter(drafter, self.method))
+            self._send(SwapDrafter(drafter, method or self.method))
+
+    def back(self) -> None:
+        """The person's wish again, after others have used the engine."""
+        self.swap(self.drafter, self.way)
 
     def answered(self, event: Ready | Failed) -> Load | SwapDrafter | None:
         """An answer has come; returns the command that it answers. A Load that lost only its drafter is answered by Ready, too."""

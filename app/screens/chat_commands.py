@@ -5,6 +5,7 @@ from __future__ import annotations
 from app.commands import Command
 from app.screens.chat_history import LONGEST_TITLE
 from app.screens.chat_looks import ChatLooks
+from app.settings import METHODS
 from app.terminal import one_line
 from app.widgets.panel import Panel
 from engine.catalog import bindings
@@ -60,7 +61,9 @@ class ChatCommands(ChatLooks):
         if not argument:
             await self.pick_drafter()
             return
-        await self.swap(NONE if argument.lower() == "off" else self.surroundings.catalog().drafter(argument))
+        name, _, last = argument.rpartition(" ")
+        name, method = (name.rstrip(), last.lower()) if name.strip() and last.lower() in METHODS else (argument, None)
+        await self.swap(NONE if name.lower() == "off" else self.surroundings.catalog().drafter(name), method)
 
     async def do_model(self, argument: str) -> None:
         if not argument:

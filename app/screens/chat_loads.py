@@ -40,12 +40,12 @@ class LoadFlow(SaveFlow):
         self.loaded.load(chosen, wished if chosen == target else AUTO, options)
         self.wake()
 
-    async def swap(self, drafter: ModelSpec) -> None:
-        """Put another drafter beside the target, also during a reply."""
+    async def swap(self, drafter: ModelSpec, method: str | None = None) -> None:
+        """Put another drafter beside the target, also during a reply; by another method than usual where one is said."""
         if await self.fetch([drafter]) is None:
             return
         self.loaded.chosen = True
-        self.loaded.swap(drafter)
+        self.loaded.swap(drafter, method)
         if self.loaded.target is None:
             self.toast(f"The drafter will be {drafter.name}, once a model is loaded.")
         self.wake()
@@ -122,7 +122,7 @@ class LoadFlow(SaveFlow):
         elif name == "pull" and isinstance(command, Load):
             await self.open_target(command.target, command.drafter)
         elif name == "pull" and isinstance(command, SwapDrafter):
-            await self.swap(command.drafter)
+            await self.swap(command.drafter, command.method)
         else:
             return False
         return True

@@ -139,7 +139,7 @@ class ChatRaces(ChatConfig):
         finally:
             self.lent = False
             if any(one.touched for one in borrowed):
-                self.loaded.swap(self.loaded.drafter)
+                self.loaded.back()
             self.prompt.focus()
             self.wake()
 

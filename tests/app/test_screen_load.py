@@ -142,12 +142,13 @@ async def test_costly_drawing_beside_a_model_gets_a_share_of_the_time() -> None:
 
 
 async def test_what_the_screen_does_between_two_drawings_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Timers, keys, the end of a layout: the model waits for them as well. Here they take nearly the whole share."""
+    """Timers, keys, the end of a layout: the model waits for them as well. Here they take more than the whole share, so drawings become
+    as rare as they may, however quick the machine is."""
     monkeypatch.setattr(chat, "SHARE_CPU", 0.2)
     world = World(scripted(PROSE * 3, step_s=0.004), speed=0.5)
 
     def work() -> None:
-        until_s = time.thread_time() + 0.018
+        until_s = time.thread_time() + 0.03
         while time.thread_time() < until_s:
             pass
 
@@ -157,9 +158,8 @@ async def test_what_the_screen_does_between_two_drawings_counts_too(monkeypatch:
         world.screen.set_interval(0.1, work)
         world.screen.prompt.put("go")
         await pilot.press("enter")
-        await wait_for(pilot, lambda: len(drawn_s) > 4)
-        gaps = [b - a for a, b in pairwise(drawn_s)][1:]
-        assert sorted(gaps)[len(gaps) // 2] > 0.9
+        await wait_for(pilot, lambda: len(drawn_s) > 6)
+        assert max(b - a for a, b in pairwise(drawn_s)) > 0.9 * chat.SLOWEST_S
         await pilot.press("escape")
         await wait_for(pilot, lambda: world.rests)
 

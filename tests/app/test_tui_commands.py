@@ -82,6 +82,27 @@ async def test_draft_swaps() -> None:
         await sees(world, pilot, "draft: ngram")
 
 
+async def test_draft_takes_a_method() -> None:
+    """For this drafter, until another one is chosen; it comes back with it when something else has used the engine."""
+    world = World()
+    async with world.app.run_test(size=(100, 40)) as pilot:
+        await started(world, pilot)
+        for argument, command in (
+            ("small TLI", SwapDrafter(SMALL, "tli")),
+            ("small  slrs", SwapDrafter(SMALL, "slrs")),
+            ("small", SwapDrafter(SMALL)),
+            ("small pf", SwapDrafter(SMALL, "pf")),
+        ):
+            await say(world, pilot, f"/draft {argument}")
+            await wait_for(pilot, lambda command=command: world.client.sent[-1] == command)
+            await wait_for(pilot, lambda: not world.screen.loaded.loading)
+        world.screen.loaded.back()
+        assert world.client.sent[-2:] == [SwapDrafter(SMALL, "pf")] * 2
+        await say(world, pilot, "/draft small ptf")
+        await wait_for(pilot, lambda: world.panels)
+        assert "small ptf" in world.panels[0].plain
+
+
 async def test_draft_swaps_in_the_middle_of_a_reply() -> None:
     """The reply goes on, its text is whole, and the header names the new drafter."""
     reply = held(SHORT * 40, 5)
