@@ -64,6 +64,8 @@ class Loaded:
             self.lost(event)
             if isinstance(command, Load) and event.lost == ("drafter",):
                 return command
+            if isinstance(command, SwapDrafter):
+                self.way = None  # it was refused: what comes back takes the usual one
         if self._waiting:
             self._waiting.popleft()
         if isinstance(event, Ready):

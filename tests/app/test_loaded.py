@@ -1,0 +1,38 @@
+"""What the screen remembers of its models, without a screen."""
+
+from __future__ import annotations
+
+from app.loaded import Loaded
+from engine.catalog.specs import NGRAM, ModelSpec
+from engine.protocol import Command, Failed, Load, LoadOptions, SwapDrafter
+
+BIG, SMALL = ModelSpec("big", "target"), ModelSpec("small", "drafter", "model")
+
+
+class Sent(list[Command]):
+    """A client that only remembers."""
+
+    def send(self, command: Command) -> None:
+        self.append(command)
+
+
+def test_a_method_lasts_until_another_drafter_is_chosen_or_it_is_refused() -> None:
+    sent = Sent()
+    loaded = Loaded(sent, LoadOptions(), "auto", NGRAM)  # type: ignore[arg-type]
+    loaded.load(BIG)
+    loaded.swap(SMALL, "tli")
+    loaded.back()
+    assert sent[1:] == [SwapDrafter(SMALL, "tli")] * 2
+    loaded.swap(NGRAM)
+    loaded.back()
+    assert sent[3:] == [SwapDrafter(NGRAM)] * 2
+    loaded.swap(SMALL, "hydra")
+    loaded._waiting = type(loaded._waiting)([sent[-1]])
+    loaded.answered(Failed("config", "The method hydra does not go with it.", ""))
+    loaded.back()
+    assert sent[-1] == SwapDrafter(SMALL)
+    loaded.swap(SMALL, "pf")
+    loaded.load(BIG)
+    loaded.back()
+    assert isinstance(sent[-2], Load)
+    assert sent[-1] == SwapDrafter(SMALL)
