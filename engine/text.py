@@ -1,7 +1,8 @@
 """From token ids to clean text, piece by piece, each piece knowing where its tokens came from. No torch.
 
 A piece (`Segment`) is released when it is whole: a character whose bytes are spread over tokens is held back, and so is text that may
-turn out to begin a stop string. Joined, the pieces are exactly what decoding all ids at once gives, cut at a stop string.
+turn out to begin a stop string, or that ends inside a picture of several characters (at a joiner, behind half a flag). Joined, the pieces
+are exactly what decoding all ids at once gives, cut at a stop string.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from engine.protocol import Origin, Segment
 
 REPLACEMENT = "\ufffd"
 CONTEXT = 8  # ids in front of a reply that its first piece is decoded with
-PATIENCE = 8  # ids that may wait for a character to become whole: it has at most four bytes
+JOINER = "\u200d"
+FLAG_HALVES = "".join(map(chr, range(0x1F1E6, 0x1F200)))
+PATIENCE = 8  # ids that may wait for a character, which has at most four bytes, or pieces that may wait for a picture, to become whole
 
 
 class Detokenizer:
@@ -25,7 +28,7 @@ class Detokenizer:
         self._ids: list[int] = list(before)
         self._read = len(self._ids)  # ids[_first:_read] are decoded already and give the next piece its context
         self._first = self._start(max(0, self._read - CONTEXT))
-        self._held: list[Segment] = []  # whole pieces that may begin a stop string
+        self._held: list[Segment] = []  # whole pieces that may begin a stop string, or a picture
         self._pending: list[tuple[Origin, int, int]] = []  # class of each id of a piece that is not whole yet
         self._released: list[str] = []
         self.stopped = False  # a stop string was found
@@ -70,7 +73,7 @@ class Detokenizer:
     def _add(self, segment: Segment) -> list[Segment]:
         self._held.append(segment)
         if not self._stop:
-            return self._release(len(self._held))
+            return self._release(self._closed(len(self._held)))
         waiting = "".join(s.text for s in self._held)
         found = min((at for at in (waiting.find(s) for s in self._stop) if at >= 0), default=-1)
         if found >= 0:
@@ -83,7 +86,14 @@ class Detokenizer:
             if length > certain:
                 break
             count += 1
-        return self._release(count)
+        return self._release(self._closed(count))
+
+    def _closed(self, count: int) -> int:
+        """So many of the held pieces, or fewer: what is shown does not end inside a picture, as far as that can be known."""
+        for fewer in range(count, max(count - PATIENCE, 0), -1):
+            if not _open("".join(s.text for s in self._held[:fewer])):
+                return fewer
+        return count if count >= PATIENCE else 0
 
     def finish(self) -> list[Segment]:
         """The reply has ended: release everything that was held back."""
@@ -104,6 +114,12 @@ class Detokenizer:
             at -= len(s.text)
         self._held = cut
         return self._release(len(cut))
+
+
+def _open(text: str) -> bool:
+    """Whether the text ends with a joiner, or with one half of a flag."""
+    halves = len(text) - len(text.rstrip(FLAG_HALVES))
+    return text.endswith(JOINER) or halves % 2 == 1
 
 
 def _overlap(text: str, stop: str) -> int:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models
 
 from engine.protocol import Segment
-from engine.text import REPLACEMENT, Detokenizer
+from engine.text import PATIENCE, REPLACEMENT, Detokenizer
 
 Decode = Callable[[list[int]], str]
 WORDS = ["Hello", " world", " the", "ing", "é", " 你好", "世界", "🙂", "\n\n", "STOP", "ST", "OP", "END.", " ", "a", "b", "👩\u200d👩"]
@@ -267,3 +267,51 @@ def test_pieces_behind_a_stop_keep_their_ids_and_lose_their_text() -> None:
     _, segments, _ = run(decode, ids, ("STOP",))
     assert [s.text for s in segments] == ["x", "", "", "", ""]
     assert [s.token_ids for s in segments] == [(i,) for i in ids]
+
+
+# --- pictures of several characters -----------------------------------------------------------------------------------------
+
+FAMILY, FLAGS = "👩\u200d👩\u200d👧", "🇩🇪🇫🇷"
+
+
+def shown(text: str, stop: Sequence[str] = ()) -> tuple[list[str], str]:
+    """What stands on the screen behind each character of a text whose characters are tokens, and at the end."""
+    detokenizer = Detokenizer(lambda ids: "".join(map(chr, ids)), stop)
+    seen = []
+    for step, character in enumerate(text):
+        detokenizer.push(ord(character), "plain", 0, step)
+        seen.append(detokenizer.text)
+    detokenizer.finish()
+    return seen, detokenizer.text
+
+
+@pytest.mark.parametrize("stop", [(), ("STOP",)])
+def test_a_picture_is_not_shown_while_it_is_open_2(stop: tuple[str, ...]) -> None:
+    """Case 2 of the cross-tokenizer notes: nothing on the screen ends with a joiner or half a flag; nothing is lost or waits longer."""
+    seen, whole = shown(f"a{FAMILY}b{FLAGS}c", stop)
+    assert whole == f"a{FAMILY}b{FLAGS}c"
+    assert seen == [
+        "a", "a👩", "a👩", "a👩\u200d👩", "a👩\u200d👩", f"a{FAMILY}", f"a{FAMILY}b",
+        f"a{FAMILY}b", f"a{FAMILY}b🇩🇪", f"a{FAMILY}b🇩🇪", f"a{FAMILY}b{FLAGS}", f"a{FAMILY}b{FLAGS}c",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["\u200d" * 40, "a" + "\u200d" * 40, "🇩", "x👩\u200d"])
+def test_a_picture_that_never_closes_is_shown_all_the_same(text: str) -> None:
+    seen, whole = shown(text)
+    assert whole == text
+    assert all(len(text[: i + 1]) - len(one) < PATIENCE for i, one in enumerate(seen))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(st.sampled_from("a👩\u200d🇩🇪S"), max_size=40), st.sampled_from([(), ("SS",), ("\u200da",)]))
+def test_joined_pieces_are_the_text_whatever_it_is_made_of(text: str, stop: tuple[str, ...]) -> None:
+    end = min((at for s in stop if (at := text.find(s)) >= 0), default=len(text))
+    detokenizer = Detokenizer(lambda ids: "".join(map(chr, ids)), stop)
+    for step, character in enumerate(text):
+        detokenizer.push(ord(character), "plain", 0, step)
+        assert text.startswith(detokenizer.text)
+        if detokenizer.stopped:
+            break
+    detokenizer.finish()
+    assert detokenizer.text == text[:end]

@@ -4,6 +4,7 @@
 - `test_maps`: 3, 15, 16, 22, 24, 34, 35, 36, 38, 39; `test_check`: 6, 33, 34, 57
 - `test_align`: 12 (a draft in the light of what stands before it), 17 (a last space)
 - `test_dummy_prefix`, on a real tokenizer: 1, 2, 3, 8, 10, 11, 13-16, 22
+- `tests/engine/test_text.py`: 1, 2, what the screen shows of a character, or a picture, of several tokens
 - `tests/engine/decoder/test_hf.py`: 52, what a wider pass of a model with experts costs
 
 What cannot be shown here: 30, nothing masks the target by a grammar; 43, keys and values are not quantised; 53, `--draft-device` takes a
