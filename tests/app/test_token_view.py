@@ -173,9 +173,9 @@ async def test_the_switch_keeps_the_place(text: str) -> None:
         await ask(world, pilot, "go")
         view = world.screen.transcript
         await wait_for(pilot, lambda: view.below == 0)
-        await pilot.press("pageup", "pageup", "pageup")
-        await wait_for(pilot, lambda: view.below > 20)
-        await settled(pilot)
+        while view.below <= 20:  # a key that comes while the view still moves may move it by less than a page
+            await pilot.press("pageup")
+            await settled(pilot)
         reply = world.replies[0]
 
         def place() -> int:
