@@ -64,7 +64,7 @@ class Loaded:
             self.lost(event)
             if isinstance(command, Load) and event.lost == ("drafter",):
                 return command
-            if isinstance(command, SwapDrafter):
+            if isinstance(command, SwapDrafter) and len(self._waiting) == 1:  # a newer wish stands
                 self.way = None  # it was refused: what comes back takes the usual one
         if self._waiting:
             self._waiting.popleft()

@@ -5,8 +5,10 @@ from __future__ import annotations
 from app.loaded import Loaded
 from engine.catalog.specs import NGRAM, ModelSpec
 from engine.protocol import Command, Failed, Load, LoadOptions, SwapDrafter
+from engine.trace import READY
 
 BIG, SMALL = ModelSpec("big", "target"), ModelSpec("small", "drafter", "model")
+REFUSED = Failed("The method hydra does not go with the drafter small.", "", "config")
 
 
 class Sent(list[Command]):
@@ -27,11 +29,17 @@ def test_a_method_lasts_until_another_drafter_is_chosen_or_it_is_refused() -> No
     loaded.back()
     assert sent[3:] == [SwapDrafter(NGRAM)] * 2
     loaded.swap(SMALL, "hydra")
-    loaded._waiting = type(loaded._waiting)([sent[-1]])
-    loaded.answered(Failed("config", "The method hydra does not go with it.", ""))
+    for _ in sent[:-1]:
+        loaded.answered(READY)
+    loaded.answered(REFUSED)
     loaded.back()
     assert sent[-1] == SwapDrafter(SMALL)
+    loaded.answered(READY)
+    loaded.swap(SMALL, "hydra")
     loaded.swap(SMALL, "pf")
+    loaded.answered(REFUSED)  # the first of the two
+    loaded.back()
+    assert sent[-1] == SwapDrafter(SMALL, "pf")
     loaded.load(BIG)
     loaded.back()
     assert isinstance(sent[-2], Load)
