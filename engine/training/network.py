@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from engine.drafters.heads.specs import HeadSpec
 from engine.training.batches import Batch
-from engine.training.pieces import Block, Layer, Turns, lead
+from engine.training.pieces import Block, Layer, Norm, Turns, lead
 
 Embed = Callable[[Tensor], Tensor]  # ids -> vectors, float32
 FIRST = re.compile(r"hydra_mlp\.\d+\.1\.(?:linear|res_connection)\.weight")  # of Hydra++ heads: what reads [hidden, embeddings]
@@ -68,7 +68,7 @@ class Prefix(nn.Module):
     def __init__(self, spec: HeadSpec, scale: float, device: torch.device) -> None:
         super().__init__()
         self.layers = nn.ModuleList([Layer(spec, input_norm=True)])
-        self.norm = nn.RMSNorm(spec.hidden, spec.rms_eps)
+        self.norm = Norm(spec.hidden, spec.rms_eps)
         nn.init.constant_(self.norm.weight, scale)  # as large as what comes in
         self._turns = Turns(spec, device)
 

@@ -77,14 +77,21 @@ class FeedForward(nn.Module):
         return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
+class Norm(nn.RMSNorm):
+    """In float32 whatever comes in: torch has no quick way for halves with a weight in float32."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.float())
+
+
 class Layer(nn.Module):
     """One Llama layer; Gumiho's first one has no norm in front of its attention. At first it passes on what it is given."""
 
     def __init__(self, spec: HeadSpec, input_norm: bool) -> None:
         super().__init__()
         self.self_attn, self.mlp = Attention(spec), FeedForward(spec)
-        self.input_layernorm = nn.RMSNorm(spec.hidden, spec.rms_eps) if input_norm else None
-        self.post_attention_layernorm = nn.RMSNorm(spec.hidden, spec.rms_eps)
+        self.input_layernorm = Norm(spec.hidden, spec.rms_eps) if input_norm else None
+        self.post_attention_layernorm = Norm(spec.hidden, spec.rms_eps)
         nn.init.zeros_(self.self_attn.o_proj.weight)
         nn.init.zeros_(self.mlp.down_proj.weight)
 

@@ -174,9 +174,9 @@ class Run:
         return export.Recipe(target.repo or target.name, dict(made_for), tokens, texts, own, covered, 0, 0.0, 0.0, precision, 0.0, ())
 
     def _check_memory(self, heads: network.Network, device: torch.device) -> None:
-        """EngineError(kind="memory") before it is tried in vain: gradients, two averages, and a block of logits with its own."""
+        """EngineError(kind="memory") before it is tried in vain: gradients, averages, a block of logits, the LM head in halves."""
         trained = sum(p.numel() for p in heads.parameters() if p.requires_grad)
-        need = math.ceil(SAFE * (12 * trained + 12 * LOGITS))
+        need = math.ceil(SAFE * (12 * trained + 12 * LOGITS + 2 * heads.spec.draft_vocab * heads.spec.hidden))
         free, _ = fit.available(str(device))
         if free < need:
             raise EngineError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 
 import pytest
@@ -123,6 +124,25 @@ def naive(heads: Network, batch: batches.Batch, taught: Taught) -> tuple[float, 
             total = total + weight * losses.NEAR * torch.nn.functional.smooth_l1_loss(vector[which], goal)
     total.backward()  # type: ignore[no-untyped-call]
     return total.item(), {name: p.grad.clone() for name, p in heads.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_halves_come_near_and_nothing_is_warned_of(kind: Kind) -> None:
+    """torch warns where it takes a slow way, once a process, in the middle of the live screen."""
+    target = plain_target(vocab=VOCAB)
+    heads, ids, taught = some_heads(kind, target, 24)
+    batch = batches.build([some_text(n, 20 + n, 4, 16, VOCAB) for n in range(3)], 3, shortlist.columns(ids, VOCAB))
+    loss, gradients = naive(heads, batch, taught)
+    heads.zero_grad(set_to_none=True)
+    torch.set_warn_always(True)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert losses.backward(heads, batch, replace(taught, half=True)) == pytest.approx(loss, rel=0.02)
+    finally:
+        torch.set_warn_always(False)
+    half = torch.cat([p.grad.flatten() for p in heads.parameters() if p.grad is not None])
+    assert torch.cosine_similarity(half, torch.cat([gradient.flatten() for gradient in gradients.values()]), dim=0) > 0.95
 
 
 def test_fresh_heads_pass_on_the_hidden_state() -> None:

@@ -12,7 +12,7 @@ def test_held_out_topics_are_never_asked_about() -> None:
     held = [topic.name for part in ("judge", "report") for topic in seeds.topics(part)]
     assert len(held) == len(set(held)) == 40
     assert not set(held) & {topic.name for topic in seeds.topics()}
-    prompts = [seed.prompt for seed in islice(seeds.training(1), 8000)]
+    prompts = [seed.prompt for seed in islice(seeds.training(1), 30_000)]
     words = {name: re.compile(rf"\b{re.escape(name)}\b", re.IGNORECASE) for name in held}
     assert not [(name, prompt) for name in held for prompt in prompts if words[name].search(prompt)]
 
@@ -56,7 +56,7 @@ def test_a_persons_own_prompts_come_first() -> None:
 
 def test_when_all_tasks_were_asked_replies_are_sampled() -> None:
     code = next(topic for topic in seeds.topics() if topic.field == "code").name
-    mine = [seed for seed in islice(seeds.training(1), 12_000) if code in seed.prompt]
+    mine = [seed for seed in islice(seeds.training(1), 40_000) if code in seed.prompt]
     seen: set[str] = set()
     for seed in mine:
         if seed.prompt in seen:
