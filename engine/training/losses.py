@@ -54,13 +54,14 @@ def backward(network: Network, batch: Batch, taught: Taught) -> float:
             loss, told[rows] = _teacher(leaf[rows], batch.soft_ids[rows, k], batch.soft_chances[rows, k], taught)
             total += weight / count * loss
         told *= weight / count
-        which, goal = batch.goal(k)
-        if k < network.near and len(which):
-            distance = weight * NEAR * F.smooth_l1_loss(leaf[which] / taught.scale, goal / taught.scale)
-            distance.backward()
-            total += distance.item()
-            assert leaf.grad is not None
-            told += leaf.grad
+        if k < network.near:
+            which, goal = batch.goal(k)
+            if len(which):
+                distance = weight * NEAR * F.smooth_l1_loss(leaf[which] / taught.scale, goal / taught.scale)
+                distance.backward()
+                total += distance.item()
+                assert leaf.grad is not None
+                told += leaf.grad
         gradients.append(told.to(vector.dtype))
     torch.autograd.backward(vectors, gradients)
     return total
@@ -69,8 +70,8 @@ def backward(network: Network, batch: Batch, taught: Taught) -> float:
 @torch.no_grad()
 def _teacher(vectors: Tensor, ids: Tensor, chances: Tensor, taught: Taught) -> tuple[float, Tensor]:
     """Sum over rows of the cross-entropy to the chances of `ids` (m, TEACHER), and its gradient (m, H); ids of -1, with chance 0, do not
-    count. In closed form, law · Σ chances − chances: a tape over (m, S) logits would take twice as long as the products."""
-    law = torch.log_softmax((vectors.to(taught.product.dtype) @ taught.product.T).float(), dim=-1)  # (m, S)
+    count. In closed form, law · Σ chances − chances, so that no tape holds (m, S) logits."""
+    law = torch.log_softmax(F.linear(vectors.to(taught.product.dtype), taught.product).float(), dim=-1)  # (m, S)
     ids = ids.clamp(min=0)
     loss = -(law.gather(1, ids) * chances).sum().item()
     law.exp_().mul_(chances.sum(1, keepdim=True)).scatter_add_(1, ids, -chances)

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from app.loaded import Loaded
 from engine.catalog.specs import NGRAM, ModelSpec
-from engine.protocol import Command, Failed, Load, LoadOptions, SwapDrafter
+from engine.protocol import Failed, Load, LoadOptions, SwapDrafter
 from engine.trace import READY
+from tests.app.fake_client import FakeClient
 
 BIG, SMALL = ModelSpec("big", "target"), ModelSpec("small", "drafter", "model")
 REFUSED = Failed("The method hydra does not go with the drafter small.", "", "config")
 
 
-class Sent(list[Command]):
-    """A client that only remembers."""
-
-    def send(self, command: Command) -> None:
-        self.append(command)
-
-
 def test_a_method_lasts_until_another_drafter_is_chosen_or_it_is_refused() -> None:
-    sent = Sent()
-    loaded = Loaded(sent, LoadOptions(), "auto", NGRAM)  # type: ignore[arg-type]
+    client = FakeClient(lambda command, ready: [])
+    sent, loaded = client.sent, Loaded(client, LoadOptions(), "auto", NGRAM)
     loaded.load(BIG)
     loaded.swap(SMALL, "tli")
     loaded.back()

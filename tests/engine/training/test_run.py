@@ -53,18 +53,16 @@ def trained(plan: Plan, cancelled: Callable[[], bool] = lambda: False) -> tuple[
 
 
 @pytest.mark.parametrize("kind", ["hydra++", "gumiho", "medusa"])
-def test_heads_from_nothing(target: ModelSpec, tmp_path: Path, kind: Kind) -> None:
+def test_heads_from_nothing(target: ModelSpec, tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trained, known by name, checked, loaded by the engine, and without any effect on the text."""
+    monkeypatch.setattr(loop, "PATIENCE", loop.TRIALS + 1)  # from a model of noise little is learned: it shall not end early
     out = tmp_path / f"mine-{kind}"
     end, events = trained(plan_of(target, out, kind=kind, register=True))
     assert isinstance(end, Trained), end
     assert end.measured.same_text
     assert 1.0 <= end.measured.tau <= 4.0
     assert end.tokens >= 400
-    last = [e for e in events if isinstance(e, Learning)][-1]
-    ended = [e for e in events if isinstance(e, Judged)][-1].patience == 0  # a model of noise: nothing is learned, and it may end early
-    assert last.step == end.steps
-    assert last.step == last.steps or ended
+    assert any(isinstance(e, Learning) and e.step == e.steps == end.steps for e in events)
     assert any(isinstance(e, Judged) and e.best for e in events)
     assert (out / "README.md").read_text(encoding="utf-8").count(target.name) >= 2
     config = json.loads((out / "config.json").read_text(encoding="utf-8"))
